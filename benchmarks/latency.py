@@ -51,9 +51,9 @@ import numpy
 from distributed import Client
 
 import daskgrad as dg
+from daskgrad.dashboards.feeding import RecorderPlugin, recording
 from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.recorder import Recorder
-from daskgrad.dashboards.scheduler_plugin import RecorderPlugin, recording
 from daskgrad.tasks.observers import observed_by
 from hosts import Program, cluster, hosted, in_rounds
 from report import at_least, at_most, finish, options, ratio, table

@@ -3,7 +3,7 @@
     python benchmarks/rules.py [--quick] [FUNCTION ...]
 
 The functions stand in the tables of the tests (``functions_*.py`` in
-``tests/backends/autograd_backend``). The script measures the value, and a trace of the call with
+``tests/autodiff/rules``). The script measures the value, and a trace of the call with
 one pullback. It enlarges inputs: vectors to 10, 100 and 1,000 numbers, other arrays along their
 longest axis, square matrices to at most 200 rows. Time is processor time, the least of some calls,
 with one BLAS thread; memory is the peak that ``tracemalloc`` sees. Both are divided by the value's;
@@ -35,12 +35,12 @@ import numpy as np
 
 import report
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "backends" / "autograd_backend"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "autodiff" / "rules"))
 
 from functions_all import made
 from sweep import Call, Function, Held, is_array
 
-from daskgrad.backends.autograd import trace
+from daskgrad.autodiff.tape import trace
 
 SIZES = (10, 100, 1000)
 SQUARE = 200  # rows at most

@@ -2,8 +2,8 @@
 
     python benchmarks/tape.py [--quick]
 
-What is measured: ``daskgrad.models.pullbacks.capture``, the body of a model's forward task (the
-value, the gradient, which a scalar model keeps, and the fingerprints), against
+What is measured: ``daskgrad.autodiff.models.pullbacks.capture``, the body of a model's forward
+task (the value, the gradient, which a scalar model keeps, and the fingerprints), against
 ``autograd.value_and_grad`` of the same function at the same point. Both run in this process, with
 one BLAS thread and without Dask. Rounds are interleaved: in each one, both run for the same number
 of calls, and take turns in going first. A time is the median over the rounds, a ratio the median
@@ -42,11 +42,11 @@ import autograd.scipy.stats as stats
 import numpy
 from autograd.scipy.special import logsumexp
 
-from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import capture
-from daskgrad.models.tracing import Active
-from daskgrad.values.registrations import Structure
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.pullbacks import capture
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.trees import flatten
 
 STENCIL_AT_LEAST = 3.0  # times as fast
 ROUNDING = 1e-12  # of a gradient, relative to its largest entry

@@ -104,7 +104,7 @@ def by_pytensor() -> Program:
 def by_nutpie() -> Program:
     """What nutpie calls."""
     from daskgrad.adapters.nuts import Density
-    from daskgrad.adapters.raveling import Raveling
+    from daskgrad.autodiff.values.vectors import Raveling
 
     return Density(lambda x: called(x), Raveling(np.zeros(NUMBERS), "model"))
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from distributed import Client, Scheduler
 
-from daskgrad.dashboards.scheduler_plugin import RecorderPlugin
-from daskgrad.dashboards.worker_plugin import NAME, CountingPlugin
-from daskgrad.values.descriptions import describe
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.dashboards.feeding import NAME, CountingPlugin, RecorderPlugin
 
 __all__ = ["mount"]
 

@@ -1,11 +1,23 @@
 """Feeding: what keys tell of tasks, as a recorder takes it, on a scheduler or in this process."""
 
-from collections.abc import Hashable, Iterable, Sequence
+import contextlib
+import time
+import uuid
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from daskgrad.dashboards.recorder import Recorder, Task
-from daskgrad.tasks.keys import key_parts, known_name
-from daskgrad.values.caches import drop_oldest
+from distributed import Client, Scheduler, Worker
+from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
+from tornado.ioloop import PeriodicCallback
+
+from daskgrad.autodiff.models import pullbacks
+from daskgrad.autodiff.values.carriers import drop_oldest
+from daskgrad.autodiff.values.descriptions import imported
+from daskgrad.dashboards.recorder import Call, MemorySample, Recorder, Row, Task
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.keys import dashboard_name, key_parts, known_name
+from daskgrad.tasks.observers import TOPIC
 
 PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
@@ -74,3 +86,201 @@ def pulled_back(inputs: Iterable[Any]) -> Hashable:
         if parts is not None and parts.stage == "forward":
             return key
     return None
+
+
+# -------------------------------------------------------------------------------------------------
+# Worker plugin: tells the scheduler how often a worker had to trace a model again.
+
+NAME = "daskgrad-recorder"  # of both plugins
+TRACED_AGAIN = "daskgrad-traced-again"  # the metric
+
+
+@dataclass(eq=False)
+class CountingPlugin(WorkerPlugin):
+    """Adds a metric to the worker's signs of life, while it is there."""
+
+    idempotent = True
+    name: str = NAME
+
+    def setup(self, worker: Worker) -> None:
+        self._worker: Any = worker
+        worker.metrics[TRACED_AGAIN] = traced_again
+
+    def teardown(self, worker: Worker) -> None:
+        worker.metrics.pop(TRACED_AGAIN, None)
+
+
+async def traced_again(worker: Any) -> int:
+    return pullbacks.traced_again.count
+
+
+# -------------------------------------------------------------------------------------------------
+# Scheduler plugin: feeds a recorder from what Dask's scheduler sees, and from workers' events.
+
+SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory
+PLACED = "value-shard"  # how the keys of placed items begin
+
+UNDONE = ("waiting", "queued", "no-worker", "processing")  # states of tasks that may yet run
+
+KINDS = {"forward": "pullbacks", "value": "values", "backward": "cotangents"}
+KINDS |= {"cotangent": "cotangents", "tangent": "tangents"}
+
+
+@dataclass(eq=False)
+class RecorderPlugin(SchedulerPlugin):
+    """Records the gradients of one scheduler; shows them as well if it ``has_pages``."""
+
+    idempotent = True
+
+    name: str = NAME
+    has_pages: bool = True
+    recorder: Recorder = field(default_factory=Recorder, repr=False)
+
+    async def start(self, scheduler: Scheduler) -> None:
+        if self.has_pages:
+            imported("bokeh", "dashboards", "the scheduler draws its pages of gradients with Bokeh")
+        self._scheduler = scheduler
+        self._feed = Feed(self.recorder)
+        self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results
+        self._ran: set[Hashable] = set()  # planned tasks, until they are forgotten
+        self._placed: list[Hashable] = []
+        self._placed_counts: dict[str, int] = {}
+        self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
+        self._sampling.start()
+        self._note_workers()
+        if self.has_pages:
+            begun = [key for key, ts in scheduler.tasks.items() if ts.state in UNDONE]
+            self.update_graph(scheduler, tasks=begun)
+            from daskgrad.dashboards.pages import attach
+
+            attach(scheduler, self.recorder)
+
+    async def close(self) -> None:
+        self._sampling.stop()
+
+    # ---- tasks
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
+        """Plans the tasks of a graph but those of an earlier one, which Dask tells again."""
+        new = [key for key in tasks if key not in self._feed.planned]
+        known = [self._scheduler.tasks[key] for key in new if key in self._scheduler.tasks]
+        self._feed.plan([(ts.key, [each.key for each in ts.dependencies]) for ts in known])
+
+    def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:
+        planned = self._feed.planned.get(key)
+        if planned is None:
+            return
+        if start == "processing":
+            if finish == "memory" or finish == "erred":
+                self._add_task(key, planned.stage, finish == "erred", details)
+        elif finish == "processing":
+            worker = self._scheduler.tasks[key].processing_on
+            where = "" if worker is None else worker.address
+            self.recorder.set_state(planned.evaluation, key, "running", where)
+        elif start == "memory":
+            self._held.pop(key, None)
+            self.recorder.set_state(planned.evaluation, key, "released")
+        if finish == "forgotten":
+            del self._feed.planned[key]
+            if key in self._ran:
+                self._ran.remove(key)
+            else:
+                self.recorder.drop_task(planned.evaluation)
+
+    def _add_task(self, key: Any, stage: str, has_failed: bool, details: dict[str, Any]) -> None:
+        computed = [each for each in details.get("startstops") or () if each["action"] == "compute"]
+        start, stop = time.time(), None
+        if computed:
+            start, stop = computed[0]["start"], computed[-1]["stop"]
+        worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
+        times = (start, start if stop is None else stop)
+        self._feed.add(key, worker, details.get("thread") or 0, *times, nbytes, has_failed)
+        self._ran.add(key)
+        if not has_failed:
+            self._held[key] = (worker, KINDS[stage], nbytes)
+
+    # ---- events
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Takes in the events of workers that evaluate sums, and of runs that clients record."""
+        if topic != TOPIC or not isinstance(msg, dict):
+            return
+        if msg.get("action") == "evaluate":
+            self._add_calls(msg)
+        elif msg.get("action") == "descent":
+            rows = [Row(int(number), *rest) for number, *rest in msg["rows"]]
+            self.recorder.add_rows(msg["run"], msg["name"], msg["start"], rows)
+
+    def _add_calls(self, msg: dict[str, Any]) -> None:
+        model = dashboard_name(msg["model"])
+        self.recorder.learn_name(model, msg["model"])
+        worker = msg["worker"]
+        spent = (msg["start"], msg["stop"], msg["calls"], msg["blocks"], msg["seconds"])
+        self.recorder.add_call(Call(model, worker, *spent))
+        if "runs" in msg:  # not of a sample, which has other items each time
+            costs = (msg["block_items"], msg["unit"], msg["runs"], msg["block_seconds"])
+            self.recorder.add_block_costs(model, worker, *costs)
+
+    # ---- workers
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        self._note_workers()
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self._note_workers()
+        self._held = {key: held for key, held in self._held.items() if held[0] != worker}
+
+    def restart(self, scheduler: Scheduler) -> None:
+        self._held.clear()
+        self._placed_counts.clear()
+        self.recorder.end_evaluations()
+
+    def _note_workers(self) -> None:
+        workers = self._scheduler.workers.values()
+        self.recorder.set_workers({ws.address: ws.nthreads for ws in workers})
+
+    def sample(self) -> None:
+        """Records what the workers hold, where anything was evaluated."""
+        if self.recorder.is_empty and not self._held:
+            return
+        workers = self._scheduler.workers
+        held: dict[str, dict[str, int]] = {address: {} for address in workers}
+        for worker, kind, nbytes in [*self._held.values(), *self._placed_bytes()]:
+            if worker in held:
+                held[worker][kind] = held[worker].get(kind, 0) + nbytes
+        for address, ws in workers.items():
+            held[address]["process"] = ws.memory.process
+            held[address]["spilled"] = ws.memory.spilled
+        limits = {address: ws.memory_limit or 0 for address, ws in workers.items()}
+        again = sum([ws.metrics.get(TRACED_AGAIN, 0) for ws in workers.values()])
+        self.recorder.add_memory(MemorySample(time.time(), held, limits, again))
+
+    def _placed_bytes(self) -> list[tuple[str, str, int]]:
+        """The bytes of placed items; their keys are looked for again when their number changes."""
+        prefix = self._scheduler.task_prefixes.get(PLACED)
+        groups = [] if prefix is None else prefix.groups
+        counts = {group.name: group.states["memory"] for group in groups}
+        if counts != self._placed_counts:
+            self._placed_counts = counts
+            start = f"{PLACED}-"
+            tasks = self._scheduler.tasks
+            self._placed = [key for key in tasks if type(key) is str and key.startswith(start)]
+        found = [self._scheduler.tasks.get(key) for key in self._placed]
+        return [
+            (ws.address, "placed items", max(task.nbytes, 0))
+            for task in found
+            if task is not None
+            for ws in task.who_has or ()
+        ]
+
+
+@contextlib.contextmanager
+def recording(client: Client) -> Iterator[str]:
+    """Records what the scheduler sees in a plugin of its own; yields the plugin's name."""
+    name = f"daskgrad-report-{uuid.uuid4().hex}"
+    client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
+    try:
+        yield name
+    finally:
+        if client.status in CONNECTED:  # otherwise the scheduler has gone, or is about to
+            client.unregister_scheduler_plugin(name)

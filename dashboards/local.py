@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import Recorder, Row, Run
-from daskgrad.optim.clipping import norm
+from daskgrad.optim.schedules import norm
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.observers import TOPIC, Evaluated, Inputs, Observer, Ran, observed_by
 from daskgrad.tasks.waiting import in_loop
-from daskgrad.values import clock
-from daskgrad.values.descriptions import describe
-from daskgrad.values.trees import flatten
 
 logger = logging.getLogger("daskgrad")
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from distributed import Client
 
+from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.dashboards.bars import Standing, latest_run, standing, together
+from daskgrad.dashboards.feeding import recording
 from daskgrad.dashboards.local import LocalObserver, logger
 from daskgrad.dashboards.recorder import Recorder
-from daskgrad.dashboards.scheduler_plugin import recording
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.keys import PROCESS
 from daskgrad.tasks.observers import observed_by
 from daskgrad.tasks.waiting import in_loop, is_done
-from daskgrad.values import clock
-from daskgrad.values.extras import imported
 
 DRAW_EVERY = 0.25  # seconds
 ASK_EVERY = 0.5  # between two questions to the scheduler

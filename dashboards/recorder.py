@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.values.caches import drop_oldest
+from daskgrad.autodiff.values.carriers import drop_oldest
 
 TASKS = 20_000  # that are kept one by one
 CALLS = 5_000

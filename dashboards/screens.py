@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from daskgrad.autodiff.values import clock
 from daskgrad.dashboards.bars import Bar, Standing
 from daskgrad.dashboards.palette import INK, shade
-from daskgrad.values import clock
 
 LINE_EVERY = 30.0  # seconds between two lines in a file
 WIDTH = 40  # of a bar, in characters

@@ -21,12 +21,12 @@ import scipy.special
 import scipy.stats
 from autograd.tracer import trace_primitives_map
 
-from daskgrad.backends.autograd import trace
-from daskgrad.backends.autograd.rules.known import without_derivative
-from daskgrad.backends.autograd.rules.twins import TWINS
+from daskgrad.autodiff.rules.declaration import without_derivative
+from daskgrad.autodiff.rules.twins import TWINS
+from daskgrad.autodiff.tape import trace
 from daskgrad.scipy import stats
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "backends" / "autograd_backend"))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests" / "autodiff" / "rules"))
 
 from functions_all import HANDED_ON, TABLE
 from sweep import Function, is_array, refusal_calls

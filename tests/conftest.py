@@ -16,8 +16,8 @@ from hypothesis import settings
 from schedulers import SCHEDULERS, use_scheduler
 from waiting import SLOW, Clock, Gate
 
-from daskgrad.derivatives import threads
-from daskgrad.values import clock as package_clock
+from daskgrad.autodiff.values import clock as package_clock
+from daskgrad.derivatives import in_line
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
@@ -110,7 +110,7 @@ def on_schedulers(request):
 @pytest.fixture(autouse=True)
 def nothing_is_timed():
     """Evaluations go where they would in a new process, whatever tests ran before."""
-    threads._kinds.clear()
+    in_line._kinds.clear()
 
 
 @pytest.fixture(scope="session")

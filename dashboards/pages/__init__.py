@@ -18,6 +18,7 @@ from distributed.dashboard.scheduler import template_variables
 from tornado.ioloop import IOLoop
 from tornado.web import RequestHandler
 
+from daskgrad.autodiff.values import clock
 from daskgrad.dashboards.pages.descent import DescentView
 from daskgrad.dashboards.pages.gradient import GradientView
 from daskgrad.dashboards.pages.graph import GraphView
@@ -25,7 +26,6 @@ from daskgrad.dashboards.pages.memory import MemoryView
 from daskgrad.dashboards.pages.models import ModelsView
 from daskgrad.dashboards.pages.view import View
 from daskgrad.dashboards.recorder import Recorder
-from daskgrad.values import clock
 
 UPDATE_EVERY = 500  # milliseconds, or less often: see ``Turns``
 SHARE = 0.02  # of the scheduler's time, for the updates of all open pages together

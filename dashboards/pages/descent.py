@@ -6,11 +6,11 @@ from typing import Any
 
 from bokeh.layouts import row
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import HUES
 from daskgrad.dashboards.recorder import Run
-from daskgrad.values import markup
 
 SHOWN = len(HUES)  # the latest runs
 COLUMNS = ("number", "seconds", "value", "norm", "step", "run", "rate")
@@ -76,7 +76,7 @@ class DescentView(View):
             found = [each for source in self.sources for each in source.data[name]]
             is_log = name in WHAT and WHAT[name][1] == "log"
             ranges.show(shown, *(decades if is_log else ranges.around)(found))
-        self.header.text = markup.table(
+        self.header.text = descriptions.table(
             "",
             ("run", "evaluations", "speed", "value", "norm of the gradient"),
             [self._about(run) for run in runs],

@@ -5,10 +5,10 @@ from typing import Any
 
 from bokeh.models import FixedTicker
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import DRAWN, MODELS, View, latest, replace, source_of
 from daskgrad.dashboards.recorder import Evaluation
-from daskgrad.values import markup
 
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
@@ -96,13 +96,19 @@ class GradientView(View):
         recorder = self.recorder
         called = [(model, costs) for model, costs in recorder.models.items() if costs.calls]
         rows = [
-            (recorder.called(model), f"{costs.calls:,}", markup.seconds(costs.stages["call"][1]))
+            (
+                recorder.called(model),
+                f"{costs.calls:,}",
+                descriptions.seconds(costs.stages["call"][1]),
+            )
             for model, costs in called
         ]
-        calls = markup.table("", ("direct calls of workers", "calls", "time in the model"), rows)
+        calls = descriptions.table(
+            "", ("direct calls of workers", "calls", "time in the model"), rows
+        )
         found = latest(recorder.evaluations.values(), RECENT)[::-1]
         head = ("latest evaluations by tasks", "tasks", "failed", "took", "state")
-        return calls + markup.table("", head, map(recent_row, found))
+        return calls + descriptions.table("", head, map(recent_row, found))
 
     def _headline(self, current: Evaluation | None) -> str:
         parts = []
@@ -196,14 +202,14 @@ class GradientView(View):
         lane, begin = self._lane(task.worker, task.thread), self.recorder.begin
         colour = style.FAILED if task.has_failed else self.colour(task.model, task.stage)
         what = f"{task.stage}, failed" if task.has_failed else task.stage
-        size = markup.nbytes(task.nbytes) if task.nbytes else "unknown size"
-        took = markup.seconds(task.stop - task.start)
+        size = descriptions.nbytes(task.nbytes) if task.nbytes else "unknown size"
+        took = descriptions.seconds(task.stop - task.start)
         box = (task.start - begin, task.stop - begin, lane + 0.12, lane + 0.88)
         return (*box, colour, self.recorder.called(task.model), what, task.worker, took, size)
 
     def _call_bar(self, call: Any) -> tuple:
         lane, begin = self._lane(call.worker, 0), self.recorder.begin
-        each = markup.seconds(call.seconds / max(call.calls, 1))
+        each = descriptions.seconds(call.seconds / max(call.calls, 1))
         what = f"{call.calls:,} direct calls, {call.blocks:,} blocks"
         box = (call.start - begin, call.stop - begin, lane + 0.12, lane + 0.88)
         named = (self.colour(call.model, "call"), self.recorder.called(call.model), what)
@@ -236,5 +242,5 @@ def state_of(each: Evaluation) -> str:
 
 def recent_row(each: Evaluation) -> tuple[str, str, str, str, str]:
     when = time.strftime("%H:%M:%S", time.localtime(each.start))
-    took = markup.seconds(max(each.stop - each.start, 0.0))
+    took = descriptions.seconds(max(each.stop - each.start, 0.0))
     return when, f"{each.done:,} / {each.total:,}", f"{each.failed:,}", took, state_of(each)

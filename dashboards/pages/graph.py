@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import Evaluation, GraphNode
-from daskgrad.values import markup
 
 MARGIN = 0.06  # of the figure, around the nodes
 LABELLED = 60  # names at most: one for the tasks of a stage and model that are side by side
@@ -155,7 +155,7 @@ class GraphView(View):
                 node.model,
                 node.state,
                 list(node.inputs),
-                markup.seconds(node.seconds),
+                descriptions.seconds(node.seconds),
                 node.worker,
                 "",
             )
@@ -175,7 +175,7 @@ class GraphView(View):
             state = "failed" if count.failed else "done" if done == count.total else state
             costs = self.recorder.models.get(kind[1])
             spent = [0, 0.0] if costs is None else costs.stages.get(kind[0], [0, 0.0])
-            told = (markup.seconds(spent[1]), "all workers", f"{done:,} / {count.total:,}")
+            told = (descriptions.seconds(spent[1]), "all workers", f"{done:,} / {count.total:,}")
             stage, model = kind
             shown[kind] = Shown(stage, model, state, inputs.get(kind, []), *told)
         return shown

@@ -4,10 +4,10 @@ from typing import Any
 
 from bokeh.models import FixedTicker
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import View, replace, source_of
 from daskgrad.dashboards.palette import HUES, INK, shade
-from daskgrad.values import markup
 
 SHOWN = 40  # workers
 KINDS = tuple(style.KINDS)
@@ -116,7 +116,7 @@ class MemoryView(View):
             sums = [sum([held.get(kind, 0) for held in each.held.values()]) for kind in KINDS]
             spilled = sum([held.get("spilled", 0) for held in each.held.values()])
             process = sum([held.get("process", 0) for held in each.held.values()])
-            told = map(markup.nbytes, (*sums, spilled))
+            told = map(descriptions.nbytes, (*sums, spilled))
             rows.append((each.when - begin, *sums, spilled, process, *told))
         replace(self.times, rows, TIMES)
         ranges.show(self.over_time.x_range, *ranges.around([row[0] for row in rows]))
@@ -124,8 +124,8 @@ class MemoryView(View):
         ranges.show(self.over_time.y_range, 0, 1.06 * max(highest, 1))
         spilled = sum([held.get("spilled", 0) for held in sample.held.values()])
         self.header.text = (
-            f"<b>{markup.nbytes(sum(rows[-1][1 : 1 + len(KINDS)]))}</b> held for gradients · "
-            f"{markup.nbytes(spilled)} spilled to disk · {sample.traced_again:,} traced again"
+            f"<b>{descriptions.nbytes(sum(rows[-1][1 : 1 + len(KINDS)]))}</b> held for gradients · "
+            f"{descriptions.nbytes(spilled)} spilled to disk · {sample.traced_again:,} traced again"
         )
 
     def _draw_workers(self, sample: Any) -> None:
@@ -136,13 +136,13 @@ class MemoryView(View):
                 size = held.get(kind, 0)
                 if size:
                     colour = shade(0, style.KINDS[kind])
-                    told = (colour, kind, markup.nbytes(size), address)
+                    told = (colour, kind, descriptions.nbytes(size), address)
                     bars.append((left, left + size, y + 0.5, *told))
                     left += size
             process, limit = held.get("process", 0), sample.limits.get(address, 0)
-            used.append((process, y + 0.5, address, markup.nbytes(process)))
+            used.append((process, y + 0.5, address, descriptions.nbytes(process)))
             if limit:
-                limits.append((limit, y + 0.5, address, markup.nbytes(limit)))
+                limits.append((limit, y + 0.5, address, descriptions.nbytes(limit)))
         made, count = self.workers, max(len(used), 1)
         made.height = 150 + 30 * count
         widest = max([1, *[each[0] for each in (*used, *limits)]])

@@ -5,12 +5,12 @@ from typing import Any
 
 from bokeh.models import FactorRange
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.grains import grains
 from daskgrad.dashboards.pages import ranges, style
 from daskgrad.dashboards.pages.view import MODELS, View, replace, source_of
 from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import BlockCost, Costs
-from daskgrad.values import markup
 
 SLOWEST = 10
 STAGES = ("forward", "value", "cotangent", "backward", "call")
@@ -118,7 +118,12 @@ class ModelsView(View):
             left, name = 0.0, self.recorder.called(model)
             for stage in (stage for stage in STAGES if stage in self.recorder.models[model].stages):
                 count, spent, _ = self.recorder.models[model].stages[stage]
-                told = (stage, markup.seconds(spent), f"{count:,}", markup.seconds(spent / count))
+                told = (
+                    stage,
+                    descriptions.seconds(spent),
+                    f"{count:,}",
+                    descriptions.seconds(spent / count),
+                )
                 colour = self.colour(model, stage)
                 bars.append((left, left + spent, style.shortened(name), colour, name, *told))
                 left += spent
@@ -138,7 +143,7 @@ class ModelsView(View):
         for worker, spent_by_model in list(by_worker.items())[:LONGEST_LANE]:
             left = 0.0
             for model, seconds in spent_by_model:
-                told = (self.recorder.called(model), markup.seconds(seconds))
+                told = (self.recorder.called(model), descriptions.seconds(seconds))
                 place = (left, left + seconds, style.shown_worker(worker))
                 bars.append((*place, self.colour(model, "call"), *told))
                 left += seconds
@@ -157,7 +162,7 @@ class ModelsView(View):
                 counts[place] = counts.get(place, 0) + block.items
             for place, count in counts.items():
                 left, right = 10 ** (place / BINS), 10 ** ((place + 1) / BINS)
-                between = f"{markup.seconds(left)} to {markup.seconds(right)}"
+                between = f"{descriptions.seconds(left)} to {descriptions.seconds(right)}"
                 named = (self.colour(model, "call"), self.recorder.called(model), between)
                 bars.append((left, right, 0, count, *named, f"{count:,}"))
         if bars:
@@ -175,13 +180,13 @@ class ModelsView(View):
             (
                 self.recorder.called(model),
                 items_of(block),
-                markup.seconds(item_seconds(block)),
+                descriptions.seconds(item_seconds(block)),
                 style.shown_worker(block.worker),
             )
             for block, model in found[:SLOWEST]
         ]
         head = ("model", "items", "an item takes", "worker")
-        return markup.table("The slowest items, in the latest direct calls", head, rows)
+        return descriptions.table("The slowest items, in the latest direct calls", head, rows)
 
     def _grain_table(self, model: str, costs: Costs) -> str:
         found = grains(costs.blocks.values(), self.recorder.workers)
@@ -189,13 +194,13 @@ class ModelsView(View):
         rows = [
             (
                 f"{each.unit * first.items:,}" + (" (chosen)" if each.unit == costs.unit else ""),
-                markup.seconds(each.seconds),
+                descriptions.seconds(each.seconds),
             )
             for each in found
         ]
         name = self.recorder.called(model)
         title = f"{name}: items in one go of a thread, and the estimated time of a call"
-        return markup.table(title, ("items", "a call takes"), rows)
+        return descriptions.table(title, ("items", "a call takes"), rows)
 
 
 def source_of_all(names: tuple[str, ...]) -> Any:

@@ -19,9 +19,9 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from daskgrad.autodiff.values.descriptions import escaped, seconds
 from daskgrad.dashboards.pages import ranges
 from daskgrad.dashboards.palette import INK
-from daskgrad.values.markup import escaped, seconds
 
 STAGES = ("forward", "value", "cotangent", "backward")  # as they run
 KINDS = {  # what workers hold

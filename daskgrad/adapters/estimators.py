@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.flat_vectors import flat
+from daskgrad.adapters.flat import flat
+from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 from daskgrad.sums.map_sum import reduce_sum
 from daskgrad.sums.zipping import zip as zip_items
-from daskgrad.values.extras import imported
 
 BASE = imported("sklearn.base", "sklearn", "estimators are scikit-learn's").BaseEstimator
 VALIDATION = imported("sklearn.utils.validation", "sklearn", "estimators are scikit-learn's")

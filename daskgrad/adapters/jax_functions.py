@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from daskgrad.adapters.contexts import gradients_of, in_this_context
+from daskgrad.autodiff.values.cotangents import is_differentiable
+from daskgrad.autodiff.values.descriptions import imported
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives.evaluation import compute_value
-from daskgrad.derivatives.inputs import require_differentiable
-from daskgrad.derivatives.outputs import as_number
-from daskgrad.values.cotangents import is_differentiable
-from daskgrad.values.extras import imported
-from daskgrad.values.trees import flatten
+from daskgrad.derivatives.inputs import as_number, require_differentiable
 
 
 def as_jax(fun: Callable) -> Callable:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from daskgrad.adapters.contexts import in_this_context
-from daskgrad.adapters.raveling import Raveling
+from daskgrad.autodiff.values.descriptions import imported
+from daskgrad.autodiff.values.vectors import Raveling
 from daskgrad.derivatives.gradient import value_and_grad
 from daskgrad.derivatives.inputs import require_differentiable
-from daskgrad.values.extras import imported
 
 SECONDS = 0.1  # between two looks at whether the sampler is done
 

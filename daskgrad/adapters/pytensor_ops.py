@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from daskgrad.adapters.contexts import gradients_of
+from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.derivatives.inputs import require_differentiable
-from daskgrad.values.extras import imported
 
 
 def as_pytensor(fun: Callable) -> Callable:

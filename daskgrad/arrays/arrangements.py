@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, as_axes, as_chunks
-from daskgrad.arrays.parts import Parts, call, made_of
-from daskgrad.values.descriptions import describe, is_integer
+from daskgrad.arrays.chunks import Chunks, Parts, as_axes, as_chunks, call, made_of
+from daskgrad.autodiff.values.descriptions import describe, is_integer
 
 
 def transpose(parts: Parts, axes: Any = None) -> Parts:

@@ -7,19 +7,18 @@ import dask
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from daskgrad.arrays import arrangements, elementwise, products, reductions
-from daskgrad.arrays.chunks import Chunks, as_chunks
-from daskgrad.arrays.numpy_functions import FUNCTIONS, UFUNCS, refused
-from daskgrad.arrays.parts import Parts, made_of
-from daskgrad.graph.chunked_variables import ChunkedVariable
+from daskgrad.arrays import arrangements, elementwise, reductions
+from daskgrad.arrays import reductions as products
+from daskgrad.arrays.chunks import Chunks, Parts, as_chunks, made_of
+from daskgrad.arrays.elementwise import FUNCTIONS, UFUNCS, refused
+from daskgrad.arrays.grid import CUT, Grid, as_grid, as_node, joined
+from daskgrad.arrays.halos import Layout
+from daskgrad.arrays.map_overlap import map_overlap
+from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import CallNode, Constant, Node, graph_of
-from daskgrad.graph.variables import Variable
-from daskgrad.grids.grid import CUT, Grid, as_grid, as_node, joined
-from daskgrad.grids.layout import Layout
-from daskgrad.grids.map_overlap import map_overlap
+from daskgrad.graph.variables import ChunkedVariable, Variable
 from daskgrad.tasks.collections import as_dask_array, is_dask_array, require_known_chunks
-from daskgrad.values.descriptions import describe
 
 
 class Array(NDArrayOperatorsMixin):

@@ -1,9 +1,14 @@
 """Chunks: sizes along each axis, how those of operands go together, and the blocks they make."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from daskgrad.values.descriptions import is_integer
+import numpy as np
+
+from daskgrad.arrays.halos import Layout
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.values.descriptions import is_integer
+from daskgrad.graph.nodes import CallNode, Node
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -61,3 +66,36 @@ def sizes_of(given: Any, size: int) -> tuple[int, ...]:
     if sum(sizes) != size or min(sizes, default=0) < 1:
         raise ValueError(f"chunks must be positive and add up to {size}; found {sizes}")
     return sizes
+
+
+# -------------------------------------------------------------------------------------------------
+# Parts: the blocks of an array, and how operations make new ones.
+
+
+class Parts(NamedTuple):
+    """An array in chunks: nodes, or constants, in C order."""
+
+    blocks: tuple[Any, ...]
+    chunks: Chunks
+    dtype: np.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.chunks)
+
+    def block(self, index: Sequence[int]) -> Any:
+        return self.blocks[self.layout.number(tuple(index))]
+
+
+def made_of(chunks: Chunks, dtype: Any, block_at: Callable[[tuple[int, ...]], Any]) -> Parts:
+    """The array whose block at each index a function makes."""
+    return Parts(tuple(map(block_at, Layout(chunks).indices())), chunks, np.dtype(dtype))
+
+
+def call(fun: Callable, name: str, *args: Any) -> Node:
+    """A node that calls a function of NumPy's."""
+    return CallNode(Model(fun, name), args, {})

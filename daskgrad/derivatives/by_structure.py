@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad.backends import registry
-from daskgrad.derivatives.collector import rare_full_collections
-from daskgrad.derivatives.evaluation import evaluate_graph
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.duals import Dual
+from daskgrad.autodiff.models.local_jacobians import LocalJacobian, unit_slopes
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.values.slopes import Left
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import entries
+from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual
-from daskgrad.models.local_jacobians import LocalJacobian, unit_slopes
-from daskgrad.models.model import Model
-from daskgrad.values.slopes import Left
-from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import entries
 
 FEW = 16  # products, which one task may well do
 UNIT = delayed(unit_slopes, name="slopes")

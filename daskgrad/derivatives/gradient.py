@@ -1,24 +1,184 @@
 """Gradients: records the nodes of a function, runs both passes and collects the gradients."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
+import optree
+from numpy.lib.array_utils import byte_bounds
 
-from daskgrad.derivatives.collector import rare_full_collections
-from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
-from daskgrad.derivatives.outputs import as_number, require_real_scalar
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.finite import is_debugging, is_required
+from daskgrad.autodiff.models.model import Model, SentFunction, inside_model
+from daskgrad.autodiff.values.cotangents import is_differentiable
+from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
+from daskgrad.autodiff.values.memory import of_its_own
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten, unflatten
+from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.inputs import (
+    Argnums,
+    Asked,
+    Sparse,
+    as_argnums,
+    as_asked,
+    as_number,
+    asked_leaves,
+    require_differentiable,
+    require_real_scalar,
+)
 from daskgrad.derivatives.recording import Recording, document
-from daskgrad.derivatives.shortcut import shortcut_of
-from daskgrad.derivatives.sparse import Sparse, as_asked
-from daskgrad.derivatives.storage import require_no_storage_of_rows, require_storage, write
+from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
-from daskgrad.values.descriptions import require_pair
-from daskgrad.values.memory import of_its_own
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.tasks.clients import is_in_line
+
+# -------------------------------------------------------------------------------------------------
+# Shortcut: value and gradient of one compiled model, by its program and nothing else.
+
+
+def shortcut_of(
+    fun: Any, argnums: Argnums, out: Any = None, sparse: Asked = False
+) -> "Shortcut | None":
+    """The shortcut of a function, or None if it is not a compiled model."""
+    find = finder_of(fun.model) if type(fun) is DelayedModel else None
+    return None if find is None else Shortcut(find, fun, argnums, out, sparse)
+
+
+class Shortcut:
+    """Returns value and gradient of a compiled model, or None if the call is not a usual one.
+
+    It is for calls of which nobody but the caller sees anything: in no task, model or context that
+    looks at numbers, and without cluster, callbacks and chosen scheduler. What is sent of it is
+    what it was made of.
+    """
+
+    __slots__ = ("_asked", "_find", "_given", "_key", "_model", "_out")
+
+    def __init__(
+        self, find: Callable[[], Any], fun: DelayedModel, argnums: Argnums, out: Any, sparse: Asked
+    ):
+        numbers = tuple(map(int, np.ravel(argnums)))
+        self._given = fun, argnums, out, sparse
+        self._key = numbers, is_integer(argnums), out is not None, sparse
+        self._find, self._model, self._out = find, fun.model.fun, out
+        self._asked = lambda args: asked_leaves(fun, numbers, args, sparse)
+
+    def __reduce__(self) -> tuple:
+        return shortcut_of, self._given
+
+    def __call__(self, args: tuple) -> tuple[Any, Any] | None:
+        if is_debugging() or is_required() or inside_model() or not is_in_line():
+            return None
+        found = self._find().shortcuts(self._key, self._asked)
+        if found is None:
+            return None
+        return found(self._model, args if self._out is None else (*args, self._out))
+
+
+def finder_of(model: Model) -> Callable[[], Any] | None:
+    """Finds the programs of a model's function, or None if it is not compiled in this process.
+
+    A function with variables of another function, or with defaults, may have other programs as soon
+    as one is assigned, and any function once it gets other code.
+    """
+    if not registry.is_compiled(model.backend) or model.keep == "recompute":
+        return None
+    fun, prepare = model.fun, registry.load(model.backend).prepare  # type: ignore[attr-defined]
+    if isinstance(fun, SentFunction):
+        return None
+    if type(fun) is FunctionType and (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__):
+        return lambda: prepare(fun).programs
+    programs, code = prepare(fun).programs, getattr(fun, "__code__", None)
+    if code is None:
+        return lambda: programs
+    return lambda: programs if fun.__code__ is code else prepare(fun).programs
+
+
+# -------------------------------------------------------------------------------------------------
+# Storage: arrays of the caller's that gradients are written into.
+
+
+def require_storage(
+    out: Any, variables: Sequence[Variable], argnums: Argnums, arguments: Any, name: str
+) -> None:
+    """Raises unless gradients can be written into ``out``, and nothing else changes with it."""
+    like = as_argnums([each.primal for each in variables], argnums)
+    leaves, expected = flatten(like)
+    paths, arrays, structure = optree.tree_flatten_with_path(
+        out, none_is_leaf=True, namespace=NAMESPACE
+    )
+    if structure != expected:
+        raise ValueError(
+            f"out of {name!r}: expected the structure of the gradient, {describe(like)}; found "
+            f"{describe(out)}"
+        )
+    places = ["".join([f"[{entry!r}]" for entry in path]) for path in paths]
+    for place, array, leaf in zip(places, arrays, leaves, strict=True):
+        require_array(array, leaf, f"out{place} of {name!r}")
+    given = [leaf for leaf in flatten(arguments)[0] if isinstance(leaf, np.ndarray)]
+    named = [(f"out{place}", array) for place, array in zip(places, arrays, strict=True)]
+    others = [("an argument", array) for array in given]
+    for one, other in overlaps([each for each in named if each[1] is not None], others):
+        raise ValueError(
+            f"{one} of {name!r} shares memory with {other}; pass arrays that nothing else uses"
+        )
+
+
+def require_no_storage_of_rows(out: Any, sparse: Any, name: str) -> None:
+    if out is not None and sparse:
+        raise ValueError(
+            f"value_and_grad of {name!r} got both out and sparse; rows are not written into "
+            f"arrays, so pass one of them"
+        )
+
+
+def require_array(array: Any, leaf: Any, what: str) -> None:
+    """Raises unless the gradient of a leaf can be written into an array."""
+    if not is_differentiable(leaf):
+        if array is not None:
+            raise TypeError(f"{what}: {describe(leaf)} has no gradient; pass None for it")
+        return
+    if type(array) not in (np.ndarray, np.memmap):
+        raise TypeError(f"{what}: expected a NumPy array; found {describe(array)}")
+    shape, dtype = np.shape(leaf), np.asarray(leaf).dtype
+    if array.shape != shape:
+        raise ValueError(f"{what}: expected shape {shape}, found {array.shape}")
+    if array.dtype != dtype:
+        raise TypeError(f"{what}: expected dtype {dtype}, found {array.dtype}")
+    if not array.flags.writeable:
+        raise ValueError(f"{what}: the array is read-only")
+    if array.size > 1 and 0 in array.strides:
+        raise ValueError(f"{what}: entries of the array share memory; it is broadcast")
+
+
+def overlaps(
+    own: Sequence[tuple[str, np.ndarray]], others: Sequence[tuple[str, np.ndarray]]
+) -> Iterator[tuple[str, str]]:
+    """The names of own arrays that share memory with another one, own or not, and that one's."""
+    found = [(*byte_bounds(array), name, array) for name, array in [*own, *others] if array.size]
+    names = {name for name, _ in own}
+    waiting: list[Any] = []
+    for low, high, name, array in sorted(found, key=lambda each: each[:2]):
+        waiting = [each for each in waiting if each[0] > low]
+        for _, other, before in waiting:
+            if (name in names or other in names) and np.shares_memory(array, before):
+                yield (name, other) if name in names else (other, name)
+        waiting.append((high, name, array))
+
+
+def write(gradient: Any, out: Any) -> Any:
+    """Writes a gradient into ``out``, and returns that."""
+    for leaf, array in zip(flatten(gradient)[0], flatten(out)[0], strict=True):
+        if array is not None:
+            array[...] = leaf
+    return out
+
+
+# -------------------------------------------------------------------------------------------------
+# Gradients: records the nodes of a function, runs both passes and collects the gradients.
 
 
 def value_and_grad(

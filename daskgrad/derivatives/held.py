@@ -4,20 +4,24 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.derivatives.collector import rare_full_collections
-from daskgrad.derivatives.evaluation import Arrived, compute_unknown, evaluate_again_if_lost
-from daskgrad.derivatives.groups import task_groups
-from daskgrad.derivatives.notices import warn_of_shipping
+from daskgrad.autodiff.models.pullbacks import Batch, unit_cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError
+from daskgrad.autodiff.values.fingerprints import agree, fingerprint
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.derivatives.evaluation import (
+    Arrived,
+    compute_unknown,
+    evaluate_again_if_lost,
+    rare_full_collections,
+    task_groups,
+)
+from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import Forward, build_forward
-from daskgrad.models.batches import Batch, unit_cotangents
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, where
-from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.errors import NondeterministicModelError
-from daskgrad.values.fingerprints import agree, fingerprint
-from daskgrad.values.trees import flatten
 
 
 class ForwardPass(NamedTuple):

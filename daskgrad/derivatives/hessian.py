@@ -12,37 +12,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.derivatives.collector import rare_full_collections
-from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.groups import evaluation_groups
+from daskgrad.autodiff.models.duals import tangent_in_place
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.descriptions import is_integer
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import entries, unit
+from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups, rare_full_collections
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
+    Sparse,
     as_argnums,
-    require_differentiable,
-    require_function,
-)
-from daskgrad.derivatives.jvp import record_at, tangent_variables
-from daskgrad.derivatives.matrices import submatrices
-from daskgrad.derivatives.notices import warn_of_independent
-from daskgrad.derivatives.outputs import (
+    as_asked,
     as_number,
     as_output,
+    ask_for_rows,
     checked_cotangent,
+    require_differentiable,
+    require_function,
     require_real_scalar,
+    warn_of_independent,
 )
+from daskgrad.derivatives.jvp import record_at, submatrices, tangent_variables
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
-from daskgrad.derivatives.sparse import Sparse, as_asked, ask_for_rows
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import tangent_in_place
-from daskgrad.values import cotangents
-from daskgrad.values.descriptions import is_integer
-from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import entries, unit
 
 
 def hvp(

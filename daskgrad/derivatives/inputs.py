@@ -1,20 +1,37 @@
 """Inputs: checks of functions, arguments and tangents, and the errors that they raise."""
 
-from collections.abc import Sequence
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import optree
+from dask.utils import format_bytes
 
+from daskgrad.autodiff.models.finite import is_debugging
+from daskgrad.autodiff.models.tracing import is_real_scalar
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, is_differentiable, nbytes
+from daskgrad.autodiff.values.descriptions import (
+    argument_name,
+    describe,
+    function_name,
+    is_integer,
+    is_number,
+)
+from daskgrad.autodiff.values.elsewhere import Elsewhere
+from daskgrad.autodiff.values.memory import of_its_own
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import still
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.chunked_variables import ChunkedVariable
-from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import OTHER_DERIVATIVE, Variable
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Constant, Node, same
+from daskgrad.graph.variables import OTHER_DERIVATIVE, ChunkedVariable, Variable, borrow_variable
+from daskgrad.sums.item_sum import ReductionNode
+from daskgrad.sums.sources import Source
 from daskgrad.tasks.collections import is_dask_array
-from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Leaves
-from daskgrad.values.descriptions import describe, function_name, is_integer
-from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import still
 
 Argnums = int | Sequence[int]
 
@@ -155,3 +172,213 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
     for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
         if tangent is not None and not has_derivative(primal):
             checked_tangent(tangent, primal, f"argument {number} of {name}")
+
+
+# -------------------------------------------------------------------------------------------------
+# Outputs: checks of what a differentiated function returns, and of its cotangents.
+
+
+def require_real_scalar(value: Any, name: str) -> None:
+    """Raises unless a value, which no backward task may have checked, is one real number."""
+    if not is_real_scalar([value]):
+        raise TypeError(
+            f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
+            f"{cotangents.ONE_REAL_NUMBER}"
+        )
+
+
+def as_number(output: Any, name: str) -> Node:
+    """The node of an output that is one real number; a constant one depends on no model."""
+    if isinstance(output, Node):
+        return output
+    if is_number(output):
+        return Constant(np.float64(output))
+    raise TypeError(
+        f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
+        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+    )
+
+
+def as_output(output: Any, name: str) -> Node:
+    """The node of an output that may be a pytree of nodes."""
+    if isinstance(output, Node):
+        return output
+    if holds_node(output):
+        return PACK(output)
+    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+
+
+def holds_node(value: Any) -> bool:
+    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+
+
+PACK = delayed(same, name="output")
+
+
+def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
+    """A cotangent in the structure, shapes and dtypes of the value."""
+    return Cotangent(
+        of_its_own(checked_leaves(cotangent, value, f"cotangent of {name!r}", "value"))
+    )
+
+
+def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
+    """The cotangents of a stacked batch, or ``None`` where it is a single one."""
+    leaves, structure = flatten(cotangent)
+    primals, expected = flatten(value)
+    if structure != expected or any(hasattr(leaf, "__dask_graph__") for leaf in leaves):
+        return None  # ``checked_cotangent`` decides whether that is an error
+    pairs = zip(leaves, primals, strict=True)
+    there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
+    counts = {shape[0] for shape, _ in there if shape}
+    if len(counts) != 1:
+        return None
+    if not all(shape[1:] == own and len(shape) == len(own) + 1 for shape, own in there):
+        return None
+    (count,) = counts
+    if not count:
+        raise ValueError(f"the stack of cotangents of {name!r} is empty; pass at least one")
+    rows = [[None if leaf is None else leaf[n] for leaf in leaves] for n in range(count)]
+    return [checked_cotangent(optree.tree_unflatten(structure, row), value, name) for row in rows]
+
+
+# -------------------------------------------------------------------------------------------------
+# Notices: warnings for users.
+
+TIMES = 3  # how often the same items are sent before the user is warned
+HEAVY = 2**20  # bytes in all
+
+_sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by clients
+
+
+def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
+    for independent in variables:
+        warnings.warn(
+            f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
+            stacklevel=outside(),
+        )
+
+
+def warn_of_shipping(graph: Graph, client: Any) -> None:
+    """Warns when the items of a sum are sent to a cluster for the third time.
+
+    The sum's name and the first array among the items identify them. While ``debug_nans`` watches,
+    items are always sent, and nothing is said.
+    """
+    if client is None or is_debugging():
+        return
+    sent = _sent.setdefault(client, {})
+    for name, items in items_sent(graph):
+        leaves = [items] if isinstance(items, np.ndarray) else flatten(items[0])[0]
+        first = next((leaf for leaf in leaves if isinstance(leaf, np.ndarray)), None)
+        known, times = sent.get((name, len(items)), (None, 0))
+        if first is None or times == TIMES:
+            continue
+        times = times + 1 if known is not None and known() is first else 1
+        sent[name, len(items)] = weakref.ref(first), times
+        size = TIMES * nbytes(flatten(items)[0]) if times == TIMES else 0
+        if size >= HEAVY:
+            warnings.warn(
+                f"the {len(items)} items of the sum over {name!r} were sent to the cluster {TIMES} "
+                f"times, {format_bytes(size)} in all; put them there once, with shards = "
+                f"dg.place(items), or dg.place(dg.zip(a, b)), and sum over shards",
+                stacklevel=outside(),
+            )
+
+
+def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
+    """The items that travel with the tasks of sums, except those of variables, which change."""
+    for node in graph.order:
+        for source in node.items.sources if isinstance(node, ReductionNode) else ():
+            is_here = type(source) is Source and not isinstance(source.items, Elsewhere)
+            if is_here and source.variable is None:
+                yield node.name, source.items
+
+
+def outside() -> int:
+    """The stacklevel, for the caller's warning, of the first frame that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("daskgrad."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+# -------------------------------------------------------------------------------------------------
+# Sparse: which leaves of the arguments should have ``Rows`` as gradients.
+
+Sparse = bool | str | Iterable[str]
+Asked = bool | tuple[str, ...]  # the same, as it is used
+
+
+def as_asked(sparse: Sparse, what: str) -> Asked:
+    """TypeError unless it is True, False, a path, or several."""
+    if isinstance(sparse, bool):
+        return sparse
+    paths: tuple[str, ...] = (sparse,) if isinstance(sparse, str) else ()
+    if isinstance(sparse, Iterable) and not isinstance(sparse, str | np.ndarray):
+        paths = tuple(sparse)
+    is_none = isinstance(sparse, list | tuple | set | frozenset) and not paths
+    if not is_none and not (paths and all(isinstance(path, str) and path for path in paths)):
+        raise TypeError(
+            f"sparse of {what} must be True, False, or paths of leaves such as 'W' or "
+            f"'params.W'; found {describe(sparse)}"
+        )
+    return paths
+
+
+def ask_for_rows(variables: Sequence[Variable], sparse: Asked, name: str) -> None:
+    """Asks for rows as the gradients of the leaves that ``sparse`` names.
+
+    ValueError for a path that names no array with a gradient.
+    """
+    unused = set() if isinstance(sparse, bool) else set(sparse)
+    wanted = frozenset(unused)
+    for variable in variables:
+        asked = []
+        for number, (leaf, names) in enumerate(leaves_with_names(variable)):
+            found = {path for path in wanted if any(is_within(each, path) for each in names)}
+            is_array = isinstance(leaf, np.ndarray | Elsewhere) and leaf.ndim
+            if is_array and is_differentiable(leaf):
+                unused -= found
+                if sparse is True or found:
+                    asked.append(number)
+        variable.asked = tuple(asked)
+    if unused:
+        known = [names[0] for each in variables for _, names in leaves_with_names(each)]
+        told = ", ".join(map(repr, sorted(unused)))
+        raise ValueError(
+            f"sparse of {name!r} names {told}, and no float array is called so; the leaves of the "
+            f"arguments that are differentiated are {', '.join(map(repr, known))}"
+        )
+
+
+def asked_leaves(
+    fun: Callable, numbers: Sequence[int], args: Sequence[Any], sparse: Asked
+) -> list[int]:
+    """Of the leaves with a gradient of the arguments at ``numbers``, counted argument by argument,
+    the numbers of those that ``sparse`` names."""
+    if not sparse:
+        return []
+    ordered = sorted({number % len(args) for number in numbers})
+    variables = [borrow_variable(args[n], argument_name(fun, n)) for n in ordered]
+    ask_for_rows(variables, sparse, function_name(fun))
+    pairs = [(leaf, n in each.asked) for each in variables for n, leaf in enumerate(each.leaves)]
+    are_asked = [is_asked for leaf, is_asked in pairs if is_differentiable(leaf)]
+    return [number for number, is_asked in enumerate(are_asked) if is_asked]
+
+
+def leaves_with_names(variable: Variable) -> Iterable[tuple[object, tuple[str, str]]]:
+    """The leaves of an argument, each with its path, with and without the argument's name."""
+    for leaf, accessor in zip(variable.leaves, variable.structure.accessors(), strict=True):
+        entries = list(map(name_of, accessor))
+        yield leaf, (".".join([variable.name, *entries]), ".".join(entries))
+
+
+def name_of(entry: optree.PyTreeEntry) -> str:
+    """An index, a key, or the name of a field."""
+    written = entry.codify("")
+    return written[1:] if written.startswith(".") else str(entry.entry)
+
+
+def is_within(name: str, path: str) -> bool:
+    return name == path or name.startswith(f"{path}.")

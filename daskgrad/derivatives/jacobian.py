@@ -6,22 +6,24 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
+from daskgrad.autodiff.values.descriptions import describe, require_choice
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import differentiable, entries, unit
 from daskgrad.derivatives.by_structure import value_and_slopes
-from daskgrad.derivatives.collector import rare_full_collections
-from daskgrad.derivatives.evaluation import evaluate_graph
-from daskgrad.derivatives.groups import task_groups
+from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections, task_groups
 from daskgrad.derivatives.held import HeldForwardPass
-from daskgrad.derivatives.inputs import Argnums, as_argnums, require_differentiable
-from daskgrad.derivatives.matrices import blocks, submatrices
-from daskgrad.derivatives.notices import warn_of_independent
-from daskgrad.derivatives.outputs import as_output
+from daskgrad.derivatives.inputs import (
+    Argnums,
+    as_argnums,
+    as_output,
+    require_differentiable,
+    warn_of_independent,
+)
+from daskgrad.derivatives.jvp import blocks, submatrices
 from daskgrad.derivatives.recording import Recording, document, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
-from daskgrad.values.descriptions import describe, require_choice
-from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import differentiable, entries, unit
 
 MODES = ("auto", "forward", "reverse")
 Mode = Literal["auto", "forward", "reverse"]

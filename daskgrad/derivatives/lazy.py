@@ -8,21 +8,24 @@ import numpy as np
 import optree
 from dask.typing import Key
 
-from daskgrad.derivatives.inputs import require_node, require_variables
-from daskgrad.derivatives.notices import warn_of_independent
-from daskgrad.derivatives.outputs import checked_cotangent, require_real_scalar
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent, Seed
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.derivatives.inputs import (
+    checked_cotangent,
+    require_node,
+    require_real_scalar,
+    require_variables,
+    warn_of_independent,
+)
 from daskgrad.derivatives.recording import by_root
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
-from daskgrad.graph.chunked_variables import ChunkedVariable, ChunkVariable
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import Variable
+from daskgrad.graph.variables import ChunkedVariable, ChunkVariable, Variable
 from daskgrad.tasks.collections import Result, as_dask_array
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.trees import flatten
 
 
 def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, Any]:

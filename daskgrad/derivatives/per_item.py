@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.autodiff.models.model import inside_model
+from daskgrad.autodiff.values.descriptions import require_choice
+from daskgrad.autodiff.values.rows import dense_leaf
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost, reading_replicated
 from daskgrad.derivatives.inputs import (
     Argnums,
+    Sparse,
     as_argnums,
+    as_asked,
     require_argnums,
     require_argnums_kind,
+    warn_of_shipping,
 )
-from daskgrad.derivatives.notices import warn_of_shipping
 from daskgrad.derivatives.recording import Recording
-from daskgrad.derivatives.sparse import Sparse, as_asked
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
-from daskgrad.models.model import inside_model
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.map_sum import reduction
@@ -29,8 +32,6 @@ from daskgrad.sums.term_gradients import norms, stacks, terms_of_block
 from daskgrad.sums.zipping import Zip, as_sources, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import require_choice
-from daskgrad.values.rows import dense_leaf
 
 KINDS = {"norm": norms, "full": stacks}
 

@@ -5,16 +5,23 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.values.descriptions import argument_name, function_name
+from daskgrad.autodiff.values.memory import of_its_own
+from daskgrad.autodiff.values.rows import Rows
+from daskgrad.autodiff.values.trees import map_leaves
 from daskgrad.derivatives.evaluation import Arrived
 from daskgrad.derivatives.held import HeldForwardPass
-from daskgrad.derivatives.inputs import has_derivative, require_function, require_no_node
-from daskgrad.derivatives.outputs import as_output, checked_cotangent, unstack
+from daskgrad.derivatives.inputs import (
+    Sparse,
+    as_asked,
+    as_output,
+    checked_cotangent,
+    has_derivative,
+    require_function,
+    require_no_node,
+    unstack,
+)
 from daskgrad.derivatives.recording import Recording
-from daskgrad.derivatives.sparse import Sparse, as_asked
-from daskgrad.values.descriptions import argument_name, function_name
-from daskgrad.values.memory import of_its_own
-from daskgrad.values.rows import Rows
-from daskgrad.values.trees import map_leaves
 
 
 def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Callable[[Any], tuple]]:

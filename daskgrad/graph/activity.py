@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.nodes import CallNode, Constant, Node, is_chain, order
 from daskgrad.graph.variables import Variable
-from daskgrad.models.tracing import Active
-from daskgrad.values.trees import flatten
 
 
 class Graph:

@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, NamedTuple
 
+from daskgrad.autodiff.models.determinism import fingerprints_of
+from daskgrad.autodiff.models.portions import add_sent_back, pull_back_item
+from daskgrad.autodiff.models.pullbacks import add_cotangents, pull_back
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import in_groups
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.memory import takes_as_arrived
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Forward
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.variables import Variable
-from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.determinism import fingerprints_of
-from daskgrad.models.portions import add_sent_back, pull_back_item
-from daskgrad.models.pullbacks import pull_back
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.memory import takes_as_arrived
-from daskgrad.values.summation import in_groups
 
 
 class Contribution(NamedTuple):

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daskgrad.autodiff.models.differences import METHODS, Differenced, Scheme, collect, difference
+from daskgrad.autodiff.models.model import Model, inside_model
+from daskgrad.autodiff.models.pullbacks import evaluate
+from daskgrad.autodiff.values.descriptions import require_choice, require_number
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import count, kinds
 from daskgrad.graph.delayed import DelayedModel, require_name
 from daskgrad.graph.forward import Forward, forward_tasks
 from daskgrad.graph.nodes import CallNode, Node
 from daskgrad.graph.variables import Variable
-from daskgrad.models.model import Model, inside_model
-from daskgrad.models.pullbacks import evaluate
-from daskgrad.rules.differences import METHODS, Differenced, Scheme, collect, difference
-from daskgrad.values.descriptions import require_choice, require_number
-from daskgrad.values.trees import flatten
-from daskgrad.values.vectors import count, kinds
 
 MOST_TASKS = 64  # for the differences of one call
 UNCOUNTED_TASKS = 32  # if the size of the arguments is unknown: some may find no work

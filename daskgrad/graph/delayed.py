@@ -5,13 +5,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from daskgrad.backends import registry
-from daskgrad.backends.by_hand.function import WithGradient
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.libraries.by_hand import WithGradient
+from daskgrad.autodiff.models.model import KEEP, Model
+from daskgrad.autodiff.values.descriptions import describe, function_name, require_choice
 from daskgrad.graph.nodes import CallNode
-from daskgrad.models.model import KEEP, Model
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
-from daskgrad.values.descriptions import describe, function_name, require_choice
 
 COMPILE = ("auto", True, False)
 

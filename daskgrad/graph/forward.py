@@ -7,15 +7,15 @@ process there is no value task: consumers take the value out of the captured cal
 from functools import singledispatch
 from typing import Any
 
+from daskgrad.autodiff.models.captured import Captured
+from daskgrad.autodiff.models.determinism import SumWithFingerprints
+from daskgrad.autodiff.models.model import Call
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.memory import takes_as_arrived
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import CallNode, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
-from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import SumWithFingerprints
-from daskgrad.models.model import Call
-from daskgrad.models.tracing import Active
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.memory import takes_as_arrived
 
 
 class DirectSums(dict[Any, Any]):

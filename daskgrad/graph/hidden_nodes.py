@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.models.duals import Pushforward
-from daskgrad.models.local_jacobians import LocalJacobian
-from daskgrad.values.closures import held_by
+from daskgrad.autodiff.models.duals import Pushforward
+from daskgrad.autodiff.models.local_jacobians import LocalJacobian
+from daskgrad.autodiff.values.trees import held_by
 
 LOOKED_AT = 100  # objects examined within one
 

@@ -13,21 +13,21 @@ import dask
 import numpy as np
 from dask.typing import Key
 
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.portions import capture_item, evaluate_item
+from daskgrad.autodiff.models.pullbacks import capture, evaluate
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
+from daskgrad.autodiff.values.memory import contiguous, require_room
+from daskgrad.autodiff.values.protection import USED_UP
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten
 from daskgrad.graph.hidden_nodes import NESTED, PLAIN, containers_in, find_hidden
 from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
-from daskgrad.models.model import Call, Model
-from daskgrad.models.portions import capture_item, evaluate_item
-from daskgrad.models.pullbacks import capture, evaluate
 from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe
-from daskgrad.values.elsewhere import Elsewhere, brought_here
-from daskgrad.values.memory import contiguous, require_room
-from daskgrad.values.protection import USED_UP
-from daskgrad.values.registrations import Structure
-from daskgrad.values.trees import NAMESPACE, flatten
 
 SHOWN = 8  # names of what a node takes in
 NO_ANNOTATIONS: dict[str, Any] = {}  # of nearly all nodes; nobody changes a node's annotations
@@ -74,7 +74,7 @@ class Node(Collection, ArrayOperators):
         As ``dg.visualize`` draws it, which documents the arguments, the result and errors; with
         respect to all variables, and for a cotangent of ones.
         """
-        preview = importlib.import_module("daskgrad.dashboards.visualize")  # a room above
+        preview = importlib.import_module("daskgrad.derivatives.preview")  # a room above
         return preview.visualize_node(self, filename, shapes)
 
     def about_model(self) -> list[tuple[str, str]]:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.values.markup import nbytes, table
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.values.descriptions import nbytes, table
+from daskgrad.autodiff.values.trees import flatten
 
 LEAVES = 20  # of a value, that are shown one by one
 BACKENDS = {  # as users ask for those that have no name of their own

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.models.model import Model, Operator
-from daskgrad.values.descriptions import path_of, traceable
+from daskgrad.autodiff.models.model import Model, Operator
+from daskgrad.autodiff.values.descriptions import path_of, traceable
 
 ADD = Model(operator.add, "add", operator=Operator(signs=(1, 1)))
 SUBTRACT = Model(operator.sub, "subtract", operator=Operator(signs=(1, -1)))

@@ -6,11 +6,11 @@ In a model it is the backend's, whose boxes or tracers stand in the place of arr
 
 from typing import Any
 
-from daskgrad.backends import registry
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.values.trees import map_leaves
 from daskgrad.graph.nodes import Node, same
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.trees import map_leaves
 
 
 class StopGradient(Node):

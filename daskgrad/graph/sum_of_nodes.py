@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from daskgrad.autodiff.models.pullbacks import add_with_fingerprints, sum_values
+from daskgrad.autodiff.values.addition import in_groups
+from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import Backward, Contribution, backward_tasks
 from daskgrad.graph.forward import Forward, forward_tasks, pass_value_on
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.tangents import Tangents, is_linear, push_node
-from daskgrad.models.accumulation import add_with_fingerprints, sum_values
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.summation import in_groups
 
 
 class AddedNode(Node):

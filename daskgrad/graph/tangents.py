@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.autodiff.models.duals import (
+    Dual,
+    dual_of,
+    push_forward,
+    tangent_of,
+    with_zero_tangents,
+)
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import CallNode, ItemNode, Node, names
 from daskgrad.graph.operators import NEGATIVE
 from daskgrad.graph.variables import Variable
-from daskgrad.models.duals import Dual, dual_of, push_forward, tangent_of, with_zero_tangents
-from daskgrad.models.model import Model
-from daskgrad.values.descriptions import describe
 
 TANGENT = delayed(tangent_of, name="tangent")
 ZERO_TANGENTS = delayed(with_zero_tangents, name="zero tangents")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,14 +12,19 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.autodiff.values.descriptions import describe, is_integer
+from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
+from daskgrad.autodiff.values.memory import canonical_leaf, contiguous, of_its_own, require_room
+from daskgrad.autodiff.values.trees import Children, flatten, map_leaves
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.notebooks import leaves_table
-from daskgrad.tasks.collections import is_collection
+from daskgrad.tasks.collections import (
+    is_collection,
+    is_dask_array,
+    require_known_chunks,
+    what_stands_at,
+)
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe, is_integer
-from daskgrad.values.elsewhere import Elsewhere, brought_here
-from daskgrad.values.memory import canonical_leaf, contiguous, of_its_own, require_room
-from daskgrad.values.trees import Children, flatten, map_leaves
 
 SEQUENCES = list | tuple | deque
 
@@ -264,3 +271,107 @@ def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
         f"{name!r} holds {describe(leaf)}; expected float or complex arrays, or dicts, lists, "
         f"tuples and registered dataclasses of them"
     )
+
+
+# -------------------------------------------------------------------------------------------------
+# Chunked variables: dask Arrays to differentiate with respect to; their chunks stay in place.
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkedValue:
+    """What is known of an array that is not in this process."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class ChunkVariable(Variable):
+    """One chunk of a dask Array: a variable whose value Dask has, or computes."""
+
+    is_settled = True
+
+    def __init__(self, chunk: Any, known: ChunkedValue, name: str):
+        super().__init__(known, name)
+        self.key = what_stands_at(chunk).key
+        self._graph = chunk.__dask_graph__()
+
+
+class ChunkedVariable(Node):
+    """A dask Array as a variable, of which ``dg.array`` and ``dg.grid`` are made.
+
+    ``blocks`` has the variables of its chunks, in C order.
+    """
+
+    def __init__(self, name: str, blocks: tuple[ChunkVariable, ...], chunks: Any, dtype: np.dtype):
+        super().__init__(name, ())
+        self.blocks = blocks
+        self.chunks = chunks
+        self.dtype = dtype
+
+    def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
+        raise TypeError(
+            f"variable {self.name!r} is a dask Array, of which models get the chunks; use "
+            f"dg.array(x) or dg.grid(x) of it"
+        )
+
+
+def chunked_variable(array: Any, name: str) -> ChunkedVariable:
+    """The variable of a dask Array."""
+    require_known_chunks(array)
+    if array.dtype.kind not in "fc":
+        raise TypeError(
+            f"{name!r} is a dask Array of {array.dtype}, which has no derivative; make it one of "
+            f"float numbers: x.astype(float)"
+        )
+    shapes = itertools.product(*array.chunks)
+    places = np.ndenumerate(array.to_delayed(optimize_graph=False))
+    blocks = [
+        ChunkVariable(chunk, ChunkedValue(shape, array.dtype), f"{name}{list(index)}")
+        for (index, chunk), shape in zip(places, shapes, strict=True)
+    ]
+    return ChunkedVariable(name, tuple(blocks), array.chunks, array.dtype)
+
+
+# -------------------------------------------------------------------------------------------------
+# variable: what a user differentiates with respect to.
+
+
+def variable(value: Any, name: str | None = None) -> Any:
+    """A leaf to differentiate with respect to.
+
+    ``value`` is any pytree of float or complex arrays and numbers; it is copied. Integer, boolean
+    and string leaves may stand in it, and have no derivative. Items of dicts, lists and tuples
+    (``x["w"]``, ``w, b = x``) are variables, too. A named tuple or a dataclass with a field that is
+    called as an attribute of variables, such as ``name`` or ``leaves``, is itself returned, with
+    variables for its fields.
+
+    Or it is a dask Array of these, whose chunks stay where they are: ``dg.array(x)`` and
+    ``dg.grid(x)`` take such a variable, and ``dg.differentiate`` returns its gradient as a dask
+    Array of the same chunks.
+
+    Raises
+    ------
+    TypeError
+        if the value is or holds a node, an array of Python objects, or a subclass of NumPy's array
+        such as a masked array, if a dask Array has no float or complex numbers, or if the name is
+        not a string.
+    ValueError
+        for a broadcast array whose copy would take more than a gigabyte, and for a dask Array whose
+        chunks are not known.
+
+    Examples
+    --------
+    >>> x = dg.variable(np.array([3.0, 4.0]), name="position")
+    >>> dg.delayed(np.sum)(x**2).compute()
+    np.float64(25.0)
+    """
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of a variable must be a string; found {describe(name)}")
+    name = name or "variable"
+    if is_dask_array(value):
+        return chunked_variable(value, name)
+    return copy_variable(value, name).for_user()

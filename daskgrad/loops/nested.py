@@ -10,22 +10,21 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from daskgrad.backends.autograd.custom import Call as RuleCall
-from daskgrad.backends.autograd.custom import holds_boxes, with_derivative
-from daskgrad.backends.autograd.reverse import trace
+from daskgrad.autodiff.models.custom_vjp import Rule
+from daskgrad.autodiff.models.duals import Dual, can_move, or_zeros, push_forward
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.tape.reverse import trace
+from daskgrad.autodiff.tape.rule_calls import Call as RuleCall
+from daskgrad.autodiff.tape.rule_calls import holds_boxes, with_derivative
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.descriptions import argument_name
+from daskgrad.autodiff.values.fingerprints import fingerprint
+from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
 from daskgrad.loops.pieces import Piece, States
 from daskgrad.loops.reversal import Outputs, Pulled, pull_back, sweep
 from daskgrad.loops.schedules import Limit
-from daskgrad.loops.stacking import stack_cotangents
-from daskgrad.loops.steps import Loop, Steps, parts_of
-from daskgrad.models.duals import Dual, can_move, or_zeros, push_forward
-from daskgrad.models.model import Call, Model
-from daskgrad.models.tracing import Active
-from daskgrad.rules.rule import Rule
-from daskgrad.values.descriptions import argument_name
-from daskgrad.values.fingerprints import fingerprint
-from daskgrad.values.registrations import Structure
-from daskgrad.values.trees import flatten, map_leaves, substitute, unflatten
+from daskgrad.loops.steps import Loop, Steps, parts_of, stack_cotangents
 
 
 class NestedLoop(Rule):

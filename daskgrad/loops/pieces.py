@@ -10,25 +10,24 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from daskgrad.loops.reversal import Kept, Pulled, pull_back, sweep
-from daskgrad.loops.schedules import Limit, Schedule, revolve
-from daskgrad.loops.stacking import concatenate, concatenate_cotangents, stack_cotangents
-from daskgrad.loops.steps import Loop, Steps
-from daskgrad.models.captured import Captured
-from daskgrad.models.determinism import (
+from daskgrad.autodiff.models.captured import Captured
+from daskgrad.autodiff.models.determinism import (
     require_same_input,
     require_same_value,
     require_value_seen,
 )
-from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import seed
-from daskgrad.models.tracing import seen_by
-from daskgrad.values import cotangents
-from daskgrad.values.carriers import carrier
-from daskgrad.values.cotangents import Cotangent, Leaves
-from daskgrad.values.fingerprints import fingerprint
-from daskgrad.values.memory import takes_as_arrived
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.pullbacks import seed
+from daskgrad.autodiff.models.tracing import seen_by
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves
+from daskgrad.autodiff.values.fingerprints import fingerprint
+from daskgrad.autodiff.values.memory import takes_as_arrived
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.loops.reversal import Kept, Pulled, pull_back, sweep
+from daskgrad.loops.schedules import Limit, Schedule, revolve
+from daskgrad.loops.steps import Loop, Steps, concatenate, concatenate_cotangents, stack_cotangents
 
 TAKING = threading.Lock()  # of the states of any piece
 

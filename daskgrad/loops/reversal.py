@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from daskgrad.autodiff.models.determinism import require_agreement
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import add_anew
+from daskgrad.autodiff.values.cotangents import Leaves, as_summand
+from daskgrad.autodiff.values.fingerprints import Fingerprint, fingerprint
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.loops.schedules import Action, Advance, Drop, Keep, Pull, Restore, Schedule
-from daskgrad.loops.stacking import stack
-from daskgrad.loops.steps import Steps
-from daskgrad.models.determinism import require_agreement
-from daskgrad.values import cotangents
-from daskgrad.values.addition import add_anew
-from daskgrad.values.cotangents import Leaves, as_summand
-from daskgrad.values.fingerprints import Fingerprint, fingerprint
-from daskgrad.values.trees import flatten, map_leaves
+from daskgrad.loops.steps import Steps, stack
 
 Kept = dict[int, Any]  # states, by the step before which they were
 

@@ -2,19 +2,19 @@
 
 from typing import Any, Literal
 
-import daskgrad.loops.loop_passes  # noqa: F401  registers the tasks of both passes
+import daskgrad.loops.loop_node  # noqa: F401  registers the tasks of both passes
+from daskgrad.autodiff.models.model import inside_model
+from daskgrad.autodiff.values.descriptions import describe, is_integer
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import Node
 from daskgrad.loops.loop_node import LoopNode
 from daskgrad.loops.nested import NestedLoop
 from daskgrad.loops.schedules import Limit
 from daskgrad.loops.steps import require_rows
-from daskgrad.models.model import inside_model
 from daskgrad.random import STATEFUL
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import bytes_in
-from daskgrad.values.descriptions import describe, is_integer
-from daskgrad.values.trees import flatten
 
 OUTPUTS = ("stack", "sum")
 

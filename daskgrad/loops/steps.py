@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.models import finite
-from daskgrad.models.duals import Dual, is_dual
-from daskgrad.models.failures import Blame, StepNumber
-from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import plain_value
-from daskgrad.models.tracing import Active, Tracer
-from daskgrad.values import cotangents
-from daskgrad.values.cotangents import Leaves
-from daskgrad.values.descriptions import describe, require_pair
-from daskgrad.values.trees import flatten, unflatten
+from daskgrad.autodiff.models import finite
+from daskgrad.autodiff.models.duals import Dual, is_dual
+from daskgrad.autodiff.models.failures import Blame, StepNumber
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.pullbacks import plain_value
+from daskgrad.autodiff.models.tracing import Active, Tracer
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.cotangents import Leaves
+from daskgrad.autodiff.values.descriptions import describe, require_pair
+from daskgrad.autodiff.values.trees import flatten, unflatten
 
 
 class Loop(NamedTuple):
@@ -174,3 +174,52 @@ def require_rows(xs: Any, steps: int, name: str) -> None:
                 f"the xs of the loop {name!r} must be arrays with a row for each of {steps} steps; "
                 f"found {describe(leaf)}"
             )
+
+
+# -------------------------------------------------------------------------------------------------
+# Stacking: the rows of many steps side by side, of values and of cotangents.
+
+
+def stack(values: Sequence[Any]) -> Any:
+    """Values of one structure, with their leaves side by side along a new first axis."""
+    return leaf_by_leaf(np.stack, values)
+
+
+def concatenate(stacks: Sequence[Any]) -> Any:
+    """Stacks, one after the other."""
+    return stacks[0] if len(stacks) == 1 else leaf_by_leaf(np.concatenate, stacks)
+
+
+def leaf_by_leaf(join: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:
+    leaves = zip(*[flatten(value)[0] for value in values], strict=True)
+    joined = [None if group[0] is None else join(group) for group in leaves]
+    return unflatten(flatten(values[0])[1], joined)
+
+
+def stack_cotangents(rows: Sequence[Leaves]) -> Leaves:
+    """The cotangents of consecutive rows side by side; ``None`` where all rows have none."""
+    return tuple(
+        [join_there(np.stack, group, [()] * len(group)) for group in zip(*rows, strict=True)]
+    )
+
+
+def concatenate_cotangents(stacks: Sequence[Leaves], counts: Sequence[int]) -> Leaves:
+    """The cotangents of stacks with so many rows, one after the other."""
+    shapes = [(count,) for count in counts]
+    groups = zip(*stacks, strict=True)
+    return tuple([join_there(np.concatenate, group, shapes) for group in groups])
+
+
+def join_there(join: Callable, group: Sequence[Any], shapes: Sequence[tuple]) -> Any:
+    """Cotangents joined, with zeros for symbolic zeros unless all are; ``shapes``: of the first
+    axes, those that the cotangents need not have in common."""
+    first = next((each for each in group if each is not None), None)
+    if first is None:
+        return None
+    rest = np.shape(first)[len(shapes[0]) :]
+    return join(
+        [
+            np.zeros((*shape, *rest), first.dtype) if each is None else each
+            for each, shape in zip(group, shapes, strict=True)
+        ]
+    )

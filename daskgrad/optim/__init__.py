@@ -9,10 +9,8 @@ with arrays of their own, or change nothing in place; a step would copy the para
 what rows are to save.
 """
 
-from daskgrad.optim.adaptive import Adagrad, Adam, AdamW, RMSprop
-from daskgrad.optim.clipping import clip_by_norm, norm
-from daskgrad.optim.descent import SGD, Momentum, Nesterov
-from daskgrad.optim.schedules import cosine, exponential, piecewise, warm_up
+from daskgrad.optim.methods import SGD, Adagrad, Adam, AdamW, Momentum, Nesterov, RMSprop
+from daskgrad.optim.schedules import clip_by_norm, cosine, exponential, norm, piecewise, warm_up
 
 __all__ = [
     "SGD",

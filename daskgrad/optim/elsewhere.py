@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.values.elsewhere import AttachedElsewhere, Changing, Update, replicated, replicated_of
-from daskgrad.values.rows import Rows
+from daskgrad.autodiff.values.elsewhere import (
+    AttachedElsewhere,
+    Changing,
+    Update,
+    replicated,
+    replicated_of,
+)
+from daskgrad.autodiff.values.rows import Rows
 
 
 @contextlib.contextmanager

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
-from daskgrad.values.descriptions import describe
-from daskgrad.values.elsewhere import AttachedElsewhere, CotangentElsewhere, replicated_of
-from daskgrad.values.rows import Rows
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.elsewhere import AttachedElsewhere, CotangentElsewhere, replicated_of
+from daskgrad.autodiff.values.rows import Rows
+from daskgrad.autodiff.values.trees import flatten
 
 
 class Leaf(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.elsewhere import AttachedElsewhere, Update
+from daskgrad.autodiff.values.rows import Rows
 from daskgrad.optim.elsewhere import attached_slot, changing, here, step_elsewhere
 from daskgrad.optim.leaves import Leaf, leaves_of, pairs_of
-from daskgrad.values.descriptions import describe
-from daskgrad.values.elsewhere import AttachedElsewhere, Update
-from daskgrad.values.rows import Rows
 
 Rate = float | Callable[[int], float]
 State = dict[str, Any]  # arrays, also attached ones

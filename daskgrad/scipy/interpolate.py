@@ -3,17 +3,299 @@
 Differentiated in the values, in the knots, and in where an interpolant is evaluated.
 """
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from daskgrad.backends.autograd import value
-from daskgrad.scipy.grids import RegularGridInterpolator as RegularGridInterpolator
-from daskgrad.scipy.grids import interpn as interpn
+from daskgrad.autodiff.rules.twins import operand
+from daskgrad.autodiff.tape import value
 from daskgrad.scipy.linalg import solve_banded
-from daskgrad.scipy.piecewise import Extrapolation, along_first, floating
-from daskgrad.scipy.piecewise import PPoly as PPoly
+
+# -------------------------------------------------------------------------------------------------
+# Piecewise polynomials, as in ``scipy.interpolate``, of traced coefficients and breakpoints.
+
+Extrapolation = bool | str | None
+
+
+class PPoly:
+    """A polynomial ``sum(c[m, i] * (at - x[i]) ** (k - m))`` on each interval from x[i] to x[i+1].
+
+    ``c`` has the shape (k + 1, intervals, ...), ``x`` increases. Differentiated in c, in x, and in
+    where it is evaluated; at a breakpoint the derivative is that of the piece on its right. Roots
+    (``solve``, ``roots``) and ``extend`` are not here.
+    """
+
+    def __init__(self, c: Any, x: Any, extrapolate: Extrapolation = None, axis: int = 0):
+        self.c, self.x = floating(c), floating(x)
+        if np.ndim(self.c) < 2 or np.shape(self.x) != (np.shape(self.c)[1] + 1,):
+            raise ValueError(
+                f"c has the shape {np.shape(self.c)}, x {np.shape(self.x)}; they must be "
+                f"(k + 1, m, ...) and (m + 1,)"
+            )
+        if not np.all(np.diff(value(self.x)) > 0.0):
+            raise ValueError("the breakpoints x must increase; sort them")
+        self.extrapolate = True if extrapolate is None else extrapolate
+        self.axis = axis
+
+    def __call__(self, x: Any, nu: int = 0, extrapolate: Extrapolation = None) -> Any:
+        """The value at ``x``, or that of the derivative of order ``nu``."""
+        if nu < 0:
+            raise ValueError(f"the order nu of a derivative is {nu}; it must not be negative")
+        if nu:
+            return self.derivative(nu)(x, extrapolate=extrapolate)
+        at, breaks = floating(x), self.x
+        how = self.extrapolate if extrapolate is None else extrapolate
+        require_known(how)
+        if how == "periodic":
+            at = breaks[0] + (at - breaks[0]) % (breaks[-1] - breaks[0])
+        found = self._at(np.reshape(at, (-1,)))
+        found = np.reshape(found, np.shape(at) + np.shape(self.c)[2:])
+        if not how:
+            numbers, ends = value(at), value(breaks)
+            is_inside = (numbers >= ends[0]) & (numbers <= ends[-1])
+            shape = np.shape(at) + (1,) * (np.ndim(self.c) - 2)
+            found = np.where(np.reshape(is_inside, shape), found, np.nan)
+        first = range(np.ndim(at))
+        return np.moveaxis(found, tuple(first), tuple([self.axis + n for n in first]))
+
+    def unboxed(self) -> "PPoly":
+        """With plain numbers, as ``dg.value`` returns it."""
+        return PPoly(value(self.c), value(self.x), self.extrapolate, self.axis)
+
+    def _at(self, at: Any) -> Any:
+        """The values at a vector, each by the polynomial of its interval or of that at the end."""
+        numbers = value(self.x)
+        place = np.searchsorted(numbers, value(at), side="right") - 1
+        place = np.clip(place, 0, len(numbers) - 2)
+        ahead = np.reshape(at - self.x[place], (-1,) + (1,) * (np.ndim(self.c) - 2))
+        pieces = self.c[:, place]
+        found = pieces[0]
+        for power in range(1, np.shape(self.c)[0]):
+            found = found * ahead + pieces[power]
+        return found
+
+    def derivative(self, nu: int = 1) -> "PPoly":
+        """The derivative of order ``nu``; with a negative one the antiderivative."""
+        if nu < 0:
+            return self.antiderivative(-nu)
+        degrees = range(np.shape(self.c)[0] - 1, nu - 1, -1)
+        if not degrees:
+            c = 0.0 * self.c[:1]
+        else:
+            factors = [float(math.perm(degree, nu)) for degree in degrees]
+            c = self.c[: len(degrees)] * along_first(np.array(factors), np.ndim(self.c))
+        return PPoly(c, self.x, self.extrapolate, self.axis)
+
+    def antiderivative(self, nu: int = 1) -> "PPoly":
+        """The antiderivative of order ``nu``, zero at the first breakpoint."""
+        if nu <= 0:
+            return self.derivative(-nu)
+        order, ndim = np.shape(self.c)[0], np.ndim(self.c)
+        c = self.c / along_first(np.arange(order, 0.0, -1.0), ndim)
+        widths = along_first(np.diff(self.x), ndim - 1)
+        steps = c[0] * widths
+        for power in range(1, order):
+            steps = (steps + c[power]) * widths
+        starts = np.concatenate([0.0 * steps[:1], np.cumsum(steps, axis=0)[:-1]])
+        c = np.concatenate([c, starts[np.newaxis]])
+        how = False if self.extrapolate == "periodic" else self.extrapolate
+        return PPoly(c, self.x, how, self.axis).antiderivative(nu - 1)
+
+    def integrate(self, a: Any, b: Any, extrapolate: Extrapolation = None) -> Any:
+        """The integral from ``a`` to ``b``."""
+        how = self.extrapolate if extrapolate is None else extrapolate
+        require_known(how)
+        if value(b) < value(a):
+            return -self.integrate(b, a, how)
+        whole = self.antiderivative()
+
+        def between(low: Any, high: Any) -> Any:
+            return whole(high, extrapolate=True) - whole(low, extrapolate=True)
+
+        first, last = self.x[0], self.x[-1]
+        if how != "periodic":
+            is_inside = value(first) <= value(a) and value(b) <= value(last)
+            return between(a, b) * (1.0 if how or is_inside else np.nan)
+        period = last - first
+        count = np.floor(value((b - a) / period))
+        begin = first + (a - first) % period
+        end = begin + (b - a - count * period)
+        total = count * between(first, last)
+        if value(end) <= value(last):
+            return total + between(begin, end)
+        return total + between(begin, last) + between(first, end - period)
+
+
+def require_known(extrapolate: Extrapolation) -> None:
+    if isinstance(extrapolate, str) and extrapolate != "periodic":
+        raise ValueError(f"extrapolate is {extrapolate!r}; it must be True, False or 'periodic'")
+
+
+def floating(given: Any) -> Any:
+    """A list or an array as one of floating numbers, in double precision."""
+    array = operand(given)
+    kind = complex if np.iscomplexobj(array) else float
+    return array if array.dtype == kind else array.astype(kind)
+
+
+def along_first(vector: Any, ndim: int) -> Any:
+    return np.reshape(vector, (-1,) + (1,) * (ndim - 1))
+
+
+# -------------------------------------------------------------------------------------------------
+# Interpolation on rectilinear grids, as in ``scipy.interpolate``.
+
+METHODS = ("linear", "nearest")
+OTHERS = ("slinear", "cubic", "quintic", "pchip", "splinef2d")
+
+
+def require_method(method: str) -> None:
+    if method in OTHERS:
+        raise NotImplementedError(
+            f"RegularGridInterpolator has no derivative for method={method!r}; use 'linear' or "
+            f"'nearest', or a CubicSpline along each axis"
+        )
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; it must be 'linear' or 'nearest'")
+
+
+class RegularGridInterpolator:
+    """Interpolates ``values`` on the grid of ``points``, by method ``linear`` or ``nearest``.
+
+    The nearest value is constant in ``xi``. Other methods are refused. A line of the grid increases
+    or decreases. The result has the shape of ``xi`` without its last axis, and then the further
+    axes of the values.
+    """
+
+    def __init__(
+        self,
+        points: Sequence[Any],
+        values: Any,
+        method: str = "linear",
+        bounds_error: bool = True,
+        fill_value: Any = np.nan,
+    ):
+        require_method(method)
+        self.method, self.bounds_error, self.fill_value = method, bounds_error, fill_value
+        self.values, lines = floating(values), [floating(line) for line in points]
+        if len(lines) > np.ndim(self.values):
+            raise ValueError(f"there are {len(lines)} lines of points, and {np.ndim(values)} axes")
+        for axis, line in enumerate(lines):
+            if np.shape(line) != np.shape(self.values)[axis : axis + 1]:
+                raise ValueError(
+                    f"the points along the axis {axis} have the shape {np.shape(line)}, the values "
+                    f"{np.shape(self.values)}"
+                )
+            steps = np.diff(value(line))
+            if len(steps) and np.all(steps < 0.0):
+                lines[axis] = line[::-1]
+                self.values = np.flip(self.values, axis)
+            elif not np.all(steps > 0.0):
+                raise ValueError(f"the points along the axis {axis} must increase or decrease")
+        self.grid = tuple(lines)
+
+    def __call__(self, xi: Any, method: str | None = None) -> Any:
+        """The values at ``xi``, an array (..., axes) or a tuple of one array for each axis."""
+        method = self.method if method is None else method
+        require_method(method)
+        count = len(self.grid)
+        xi = coordinates(xi, count)
+        if np.shape(xi)[-1] != count:
+            raise ValueError(f"xi has the shape {np.shape(xi)}; its last axis must have {count}")
+        columns = [np.reshape(xi[..., n], (-1,)) for n in range(count)]
+        outside = self._outside([value(column) for column in columns])
+        places = [place(line, column) for line, column in zip(self.grid, columns, strict=True)]
+        found = self._nearest(places) if method == "nearest" else self._linear(places)
+        if not self.bounds_error and self.fill_value is not None:
+            found = np.where(self._rows(outside), self.fill_value, found)
+        is_nan = np.any([np.isnan(value(column)) for column in columns], axis=0)
+        found = np.where(self._rows(is_nan), np.nan, found) if np.any(is_nan) else found
+        return np.reshape(found, np.shape(xi)[:-1] + np.shape(self.values)[count:])
+
+    def unboxed(self) -> "RegularGridInterpolator":
+        """With plain numbers, as ``dg.value`` returns it."""
+        how = self.method, self.bounds_error, value(self.fill_value)
+        return RegularGridInterpolator(list(map(value, self.grid)), value(self.values), *how)
+
+    def _outside(self, columns: list[Any]) -> Any:
+        """Which points are outside of the grid; ValueError if there are and must not be any."""
+        found = np.zeros(np.shape(columns[0]), bool)
+        for axis, (line, column) in enumerate(zip(self.grid, columns, strict=True)):
+            ends = value(line)
+            is_outside = (column < ends[0]) | (column > ends[-1])
+            if self.bounds_error and not np.all((ends[0] <= column) & (column <= ends[-1])):
+                raise ValueError(
+                    f"xi is out of the bounds {ends[0]} and {ends[-1]} of the axis {axis}; clip "
+                    f"it, or say bounds_error=False"
+                )
+            found = found | is_outside
+        return found
+
+    def _rows(self, vector: Any) -> Any:
+        """A vector over the points, with an axis for each further one of the values."""
+        return np.reshape(vector, (-1,) + (1,) * (np.ndim(self.values) - len(self.grid)))
+
+    def _linear(self, places: list[tuple]) -> Any:
+        total: Any = 0.0
+        for corner in itertools.product((0, 1), repeat=len(places)):
+            weight: Any = 1.0
+            for is_upper, (_, _, share) in zip(corner, places, strict=True):
+                weight = weight * (share if is_upper else 1.0 - share)
+            index = tuple([each[which] for which, each in zip(corner, places, strict=True)])
+            total = total + self.values[index] * self._rows(weight)
+        return total
+
+    def _nearest(self, places: list[tuple]) -> Any:
+        shares = [value(share) for *_, share in places]
+        return self.values[
+            tuple(
+                [
+                    np.where(share <= 0.5, low, high)
+                    for (low, high, _), share in zip(places, shares, strict=True)
+                ]
+            )
+        ]
+
+
+def place(line: Any, column: Any) -> tuple[Any, Any, Any]:
+    """The points before and after each number, and its share of the way between them."""
+    numbers = value(line)
+    low = np.searchsorted(numbers, value(column), side="right") - 1
+    low = np.clip(low, 0, max(len(numbers) - 2, 0))
+    if len(numbers) == 1:
+        return low, low, 0.0 * column
+    return low, low + 1, (column - line[low]) / (line[low + 1] - line[low])
+
+
+def coordinates(xi: Any, count: int) -> Any:
+    if isinstance(xi, tuple) and len(xi) == 1:
+        xi = xi[0]
+    if isinstance(xi, tuple):
+        parts = [floating(each) for each in xi]
+        shape = np.broadcast_shapes(*map(np.shape, parts))
+        return np.stack([np.broadcast_to(part, shape) for part in parts], axis=-1)
+    xi = operand(xi)
+    return np.reshape(xi, (-1, count)) if np.ndim(xi) == 1 else xi
+
+
+def interpn(
+    points: Sequence[Any],
+    values: Any,
+    xi: Any,
+    method: str = "linear",
+    bounds_error: bool = True,
+    fill_value: Any = np.nan,
+) -> Any:
+    """As ``RegularGridInterpolator``, in one call."""
+    return RegularGridInterpolator(points, values, method, bounds_error, fill_value)(xi)
+
+
+# -------------------------------------------------------------------------------------------------
+# Interpolation, as in ``scipy.interpolate``: cubic splines, and linear ones on grids.
 
 KINDS = ("not-a-knot", "periodic", "clamped", "natural")
 

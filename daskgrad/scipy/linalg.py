@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.rules.linalg import conjugate_transposed, transposed
-from daskgrad.backends.autograd.rules.scipy_linalg import expm as expm
-from daskgrad.backends.autograd.rules.scipy_linalg import linalg, lu_packed
-from daskgrad.backends.autograd.rules.scipy_linalg import solve_sylvester as solve_sylvester
+from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
+from daskgrad.autodiff.rules.scipy_linalg import expm as expm
+from daskgrad.autodiff.rules.scipy_linalg import linalg, lu_packed
+from daskgrad.autodiff.rules.scipy_linalg import solve_sylvester as solve_sylvester
+from daskgrad.autodiff.tape import value
 
 sqrtm = linalg.sqrtm
 

@@ -15,9 +15,15 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.optimize
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.corrections import corrected, gradient, jacobian
-from daskgrad.backends.autograd.functions import PlainFunction, as_array, depth_of
+from daskgrad.autodiff.tape import value
+from daskgrad.autodiff.tape.implicit import (
+    PlainFunction,
+    as_array,
+    corrected,
+    depth_of,
+    gradient,
+    jacobian,
+)
 
 
 def root(

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.functions import as_array
-from daskgrad.backends.autograd.rules.filters import along
-from daskgrad.scipy.piecewise import floating
+from daskgrad.autodiff.rules.math_along_axes import along
+from daskgrad.autodiff.tape import value
+from daskgrad.autodiff.tape.implicit import as_array
+from daskgrad.scipy.interpolate import floating
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.rules import signal as rules
-from daskgrad.backends.autograd.rules.twins import operand
+from daskgrad.autodiff.rules import scipy_signal as rules
+from daskgrad.autodiff.rules.twins import operand
+from daskgrad.autodiff.tape import value
 
 MODES = ("full", "same", "valid")
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.rules import special as rules
-from daskgrad.backends.autograd.rules.twins import operand
+from daskgrad.autodiff.rules import special as rules
+from daskgrad.autodiff.rules.twins import operand
+from daskgrad.autodiff.tape import value
 
 LARGEST = 700.0  # of which there is an exponential
 Axes = int | tuple[int, ...] | None

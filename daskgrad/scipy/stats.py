@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from daskgrad.backends.autograd import value
+from daskgrad.autodiff.tape import value
 from daskgrad.scipy.distributions import (
     ABOVE_ZERO,
     FINITE,
@@ -24,9 +24,9 @@ from daskgrad.scipy.distributions import (
     is_count,
     is_probability,
 )
-from daskgrad.scipy.multivariate import dirichlet as dirichlet
-from daskgrad.scipy.multivariate import multinomial as multinomial
-from daskgrad.scipy.multivariate import multivariate_normal as multivariate_normal
+from daskgrad.scipy.distributions import dirichlet as dirichlet
+from daskgrad.scipy.distributions import multinomial as multinomial
+from daskgrad.scipy.distributions import multivariate_normal as multivariate_normal
 
 LOG_2, LOG_PI = np.log(2.0), np.log(np.pi)
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)

@@ -8,16 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.models import finite
-from daskgrad.models.accumulation import NOTHING, add_cotangents, named, require_items
-from daskgrad.models.captured import Captured, Gradient
-from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
-from daskgrad.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
-from daskgrad.values.descriptions import describe
-from daskgrad.values.summation import Add, Subtrees, pairwise
-from daskgrad.values.trees import map_leaves
+from daskgrad.autodiff.models import finite
+from daskgrad.autodiff.models.captured import Captured, Gradient
+from daskgrad.autodiff.models.pullbacks import NOTHING, add_cotangents, named, require_items
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import (
+    ADDITIONS,
+    Add,
+    Subtrees,
+    final_leaves,
+    flatten_sum,
+    pairwise,
+    rounded_value,
+)
+from daskgrad.autodiff.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.trees import map_leaves
 
 
 def round_sum(total: Captured) -> Captured:

@@ -13,29 +13,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.backends import registry
-from daskgrad.backends.traced_call import Pending, TermRun, TracedBlock
-from daskgrad.models import finite
-from daskgrad.models.accumulation import NOTHING
-from daskgrad.models.blas import ONE_THREAD
-from daskgrad.models.captured import Captured, Gradient, Seen
-from daskgrad.models.determinism import require_value_seen
-from daskgrad.models.failures import Blame, Partition
-from daskgrad.models.model import Call, Model
-from daskgrad.models.pullbacks import each_of, plain_value, seed, share_out, unpack_or_trace
-from daskgrad.models.tracing import Active, Tracer, seen_by
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models import finite
+from daskgrad.autodiff.models.blas import ONE_THREAD
+from daskgrad.autodiff.models.captured import Captured, Gradient, Seen
+from daskgrad.autodiff.models.determinism import require_value_seen
+from daskgrad.autodiff.models.failures import Blame, Partition
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.pullbacks import (
+    NOTHING,
+    each_of,
+    plain_value,
+    seed,
+    share_out,
+    unpack_or_trace,
+)
+from daskgrad.autodiff.models.tracing import Active, Tracer, seen_by
+from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock
+from daskgrad.autodiff.values.addition import (
+    ADDITIONS,
+    PairwiseSum,
+    StructureError,
+    are_alike,
+    final_leaves,
+    flatten_sum,
+    rounded_value,
+)
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Unscaled
+from daskgrad.autodiff.values.protection import as_it_is, read_only_leaf
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.sums.adding import round_sum
-from daskgrad.sums.block_pullback import Terms
+from daskgrad.sums.block_pullbacks import AddedTerms, Terms, side_by_side
+from daskgrad.sums.cutting import as_slice
 from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
-from daskgrad.sums.runs import AddedTerms, side_by_side
-from daskgrad.values.addition import ADDITIONS, StructureError, are_alike
-from daskgrad.values.compensated import final_leaves, flatten_sum, rounded_value
-from daskgrad.values.cotangents import Cotangent, Leaves, Unscaled
-from daskgrad.values.protection import as_it_is, read_only_leaf
-from daskgrad.values.registrations import Structure
-from daskgrad.values.summation import PairwiseSum
-from daskgrad.values.trees import flatten
-from daskgrad.values.tuples import as_slice
 
 
 class Summand(NamedTuple):

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.models import finite
-from daskgrad.models.captured import Captured, Gradient
-from daskgrad.models.determinism import require_same_value, require_value_seen
-from daskgrad.models.model import Model
-from daskgrad.models.pullbacks import seed
-from daskgrad.values import cotangents
-from daskgrad.values.carriers import carrier
-from daskgrad.values.cotangents import Cotangent, Leaves, Seed
-from daskgrad.values.elsewhere import CotangentElsewhere
-from daskgrad.values.rows import Rows, dense_leaf, final_leaf
-from daskgrad.values.summation import Add, PairwiseSum, sum_of_rows
+from daskgrad.autodiff.models import finite
+from daskgrad.autodiff.models.captured import Captured, Gradient
+from daskgrad.autodiff.models.determinism import require_same_value, require_value_seen
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.pullbacks import seed
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import Add, PairwiseSum, sum_of_rows
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed
+from daskgrad.autodiff.values.elsewhere import CotangentElsewhere
+from daskgrad.autodiff.values.rows import Rows, dense_leaf, final_leaf
 
 Widths = tuple[int, ...]  # how many leaves each differentiated field of an item has
 

@@ -1,18 +1,21 @@
 """Sums and means: what users call to add up models: over items, over slices of them, over nodes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.autodiff.models.model import Model, Operator, inside_model
+from daskgrad.autodiff.values.addition import ADDITIONS, add_anew, pairwise
+from daskgrad.autodiff.values.descriptions import describe, require_choice
+from daskgrad.autodiff.values.protection import USED_UP, protect
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
 from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.graph.variables import Variable
-from daskgrad.models.model import Model, Operator, inside_model
 from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.nested import nested_sum
 from daskgrad.sums.sources import Source, read_once
 from daskgrad.sums.zipping import (
     Items,
@@ -25,10 +28,29 @@ from daskgrad.sums.zipping import (
     side_by_side,
     terms_of,
 )
-from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.descriptions import describe, require_choice
-from daskgrad.values.protection import USED_UP
-from daskgrad.values.trees import flatten
+
+# -------------------------------------------------------------------------------------------------
+# Nested: sums inside models, where nothing is recorded.
+#
+# The terms may hold the boxes of a trace, so they are added with ``+``, in the order of every other
+# sum: derivatives flow through it as through the rest of the model.
+
+
+def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:
+    """The sum of ``fun(item, *shared)`` over at least one item."""
+    return pairwise((term(fun, name, *pair, shared) for pair in enumerate(items)), add_anew)
+
+
+def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
+    try:
+        return fun(*protect([item, *shared]))
+    except Exception as error:
+        error.add_note(f"daskgrad: in item {number} of a sum of {name!r} inside a model")
+        raise
+
+
+# -------------------------------------------------------------------------------------------------
+# Sums and means: what users call to add up models: over items, over slices of them, over nodes.
 
 Summation = Literal["pairwise", "compensated"]
 
@@ -74,7 +96,7 @@ def map_sum(
         several dtypes are converted to their common one before they are added; integers are added
         exactly.
         Where plain addition gives an infinity or NaN, so does this. The bound and its source are in
-        ``daskgrad.values.compensated``.
+        ``daskgrad.autodiff.values.addition``.
     name:
         what task keys, errors, the dashboard and the workers' events call it; the model's if not
         given.

@@ -16,7 +16,8 @@ class Placed(OnlyItems, ABC):
     """Items that were cut once and put where sums over them are evaluated.
 
     ``slice_size`` is how many items each slice has, where a sum runs over slices. ``array_valued``
-    holds the models (``daskgrad.models.model.identity``) whose terms turned out not to be numbers.
+    holds the models (``daskgrad.autodiff.models.model.identity``) whose terms turned out not to be
+    numbers.
     """
 
     grainsize: int
@@ -112,4 +113,4 @@ def call_workers(client: Any, sums: Sequence[tuple[Any, Any, Sequence[Any]]]) ->
 
     Who needs no cluster does not import the room that does it.
     """
-    return importlib.import_module("daskgrad.resident.call").call_workers(client, sums)
+    return importlib.import_module("daskgrad.placed.call").call_workers(client, sums)

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
+from daskgrad.autodiff.values.memory import row_major
+from daskgrad.autodiff.values.trees import flatten, usual_leaves
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
-from daskgrad.sums.cutting import as_block, as_items, describe_items
+from daskgrad.sums.cutting import as_block, as_items, as_slice, describe_items
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.descriptions import describe
-from daskgrad.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
-from daskgrad.values.memory import row_major
-from daskgrad.values.trees import flatten, usual_leaves
-from daskgrad.values.tuples import as_slice
 
 
 class Source:

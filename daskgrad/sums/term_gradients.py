@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.models.failures import Partition, term_at
-from daskgrad.models.model import Model
-from daskgrad.models.tracing import is_real_scalar
+from daskgrad.autodiff.models.failures import Partition, term_at
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.tracing import is_real_scalar
+from daskgrad.autodiff.values.addition import final_leaves
+from daskgrad.autodiff.values.cotangents import Leaves, is_differentiable
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.fingerprints import norm
+from daskgrad.autodiff.values.rows import Rows, dense_leaf, no_rows
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.sums.block_tasks import First, Summand, TracedSum, nth, require_one_length
-from daskgrad.values.compensated import final_leaves
-from daskgrad.values.cotangents import Leaves, is_differentiable
-from daskgrad.values.descriptions import describe
-from daskgrad.values.fingerprints import norm
-from daskgrad.values.rows import Rows, dense_leaf, no_rows
-from daskgrad.values.trees import flatten
 
 
 def terms_of_block(

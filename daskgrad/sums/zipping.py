@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.models.failures import Partition
+from daskgrad.autodiff.models.model import inside_model
+from daskgrad.autodiff.values.elsewhere import Elsewhere
 from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
-from daskgrad.models.failures import Partition
-from daskgrad.models.model import inside_model
 from daskgrad.sums.block_tasks import First
-from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, slice_size
+from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, as_slice, slice_size
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import (
     ChosenSource,
@@ -26,8 +27,6 @@ from daskgrad.sums.sources import (
     has_row_for_each,
 )
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.elsewhere import Elsewhere
-from daskgrad.values.tuples import as_slice
 
 ZippedBlock = tuple[First, list[Any]]  # its start, and its items in each source
 

@@ -6,7 +6,7 @@ key that it knows. Each wait has a limit: Dask itself waits for ever if no worke
 (``supervision``, ``progress``).
 """
 
-from daskgrad.tasks import settings, spilling
+from daskgrad.tasks import settings, task_functions
 
 settings.install()
-spilling.install()
+task_functions.install()

@@ -23,7 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, TaskRef
 from dask.typing import Key
 
-from daskgrad.models.finite import is_debugging
+from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.tasks.keys import watched_key
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from dask.typing import Key
 
-from daskgrad.values.caches import drop_oldest
+from daskgrad.autodiff.values.carriers import drop_oldest
 
 Stage = Literal["forward", "value", "backward", "cotangent", "tangent"]
 

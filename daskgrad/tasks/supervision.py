@@ -5,18 +5,92 @@ task that is still needed can progress (``progress``). Whatever ends the wait, a
 included, releases the futures, so that the cluster drops the tasks that nobody else wants.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, futures_of
 
+from daskgrad.autodiff.values import clock
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.keys import task_label
-from daskgrad.tasks.progress import standing
 from daskgrad.tasks.settings import limit, limit_named
-from daskgrad.tasks.waiting import PERIOD, in_loop, is_done, result_of, seceded
-from daskgrad.values import clock
+from daskgrad.tasks.waiting import PERIOD, ask_scheduler, in_loop, is_done, result_of, seceded
+
+# -------------------------------------------------------------------------------------------------
+# Progress: finds out whether tasks can progress; runs in the process of Dask's scheduler.
+#
+# A task can progress if a running worker has it, or if it is queued behind any tasks of running
+# workers, or if it waits for a task that can. Otherwise nobody can run it: no worker exists, all
+# workers are paused or closing, or the task's restrictions exclude them all.
+
+SHOWN = 3  # tasks that a message names
+
+
+def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
+    """Whether any task that the keys still need can progress; if none can, tasks and workers. Keys
+    that are not known arrive yet, or the scheduler has forgotten them.
+
+    Stops at the first task that can, so that it takes no time where all is well.
+    """
+    wanted = [dask_scheduler.tasks.get(key) for key in keys]
+    if None in wanted:
+        return {"can_progress": True, "are_known": False}
+    if any(task.state == "erred" for task in wanted):
+        return {"can_progress": True}  # the client will be told of the error
+    todo = [task for task in wanted if task.state != "memory"]
+    seen: set[Any] = set()
+    while todo:
+        task = todo.pop()
+        if task in seen:
+            continue
+        seen.add(task)
+        if can_progress(task, dask_scheduler):
+            return {"can_progress": True}
+        todo.extend(task.waiting_on or ())
+    return {
+        "can_progress": not seen,  # without unfinished tasks, the results are on their way
+        "count": len(seen),
+        "tasks": first_tasks(seen),
+        "workers": {ws.address: ws.status.name for ws in dask_scheduler.workers.values()},
+    }
+
+
+def can_progress(task: Any, scheduler: Any) -> bool:
+    if task.state == "processing":
+        worker = task.processing_on
+        return worker.status.name == "running" or is_busy(worker)
+    return task.state == "queued" and bool(scheduler.running)
+
+
+def is_busy(worker: Any) -> bool:
+    """Whether a worker that takes no new tasks still runs its last ones.
+
+    Dask counts separately the tasks that left their thread to wait for tasks that they started.
+    """
+    return (
+        bool(worker.long_running) or worker.metrics.get("task_counts", {}).get("executing", 0) > 0
+    )
+
+
+def first_tasks(tasks: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
+    """The first tasks that wait for no other: their keys, and their restrictions."""
+    ready = sorted([task for task in tasks if not task.waiting_on], key=lambda task: str(task.key))
+    return [(task.key, restrictions(task)) for task in ready[:SHOWN]]
+
+
+def restrictions(task: Any) -> dict[str, Any]:
+    asked = {
+        "workers": sorted(task.worker_restrictions or ()),
+        "hosts": sorted(task.host_restrictions or ()),
+        "resources": dict(task.resource_restrictions or {}),
+    }
+    return {kind: value for kind, value in asked.items() if value}
+
+
+# -------------------------------------------------------------------------------------------------
+# Supervision: waits for results of a cluster only as long as it can compute them.
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # two of Dask's reasons for cancelling futures
@@ -195,3 +269,46 @@ class Watch:
             f"None of the workers at {where} may run them: {asked}. Found {there}: change the "
             f"annotation (dask.annotate), or start a suitable worker"
         )
+
+
+# -------------------------------------------------------------------------------------------------
+# Workers: lists the workers of a cluster that take work, and their threads.
+
+
+def workers_of(client: Client) -> dict[str, int]:
+    """The workers of a cluster that take work, and their threads; waits a while for the first."""
+    if workers := running_workers(client):
+        return workers
+    waiting = client.submit(int, pure=False)  # for a task an adaptive cluster starts a worker
+    try:
+        return first_workers(client)
+    finally:
+        waiting.release()
+
+
+def first_workers(client: Client) -> dict[str, int]:
+    deadline = clock.seconds() + limit("workers")
+    while not (workers := running_workers(client)):
+        if clock.seconds() > deadline:
+            there = ", ".join(present_workers(client))
+            found = f"all of them ({there}) are paused or closing" if there else "it has none"
+            raise TimeoutError(
+                f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
+                f"{found}; see the logs of the cluster's workers, or scale it up"
+            )
+        time.sleep(0.05)
+    return workers
+
+
+def running_workers(client: Client) -> dict[str, int]:
+    return threads_of(client, lambda: client.scheduler.ncores_running())
+
+
+def present_workers(client: Client) -> dict[str, int]:
+    """All workers, and their threads; also those that are paused or closing."""
+    return threads_of(client, lambda: client.scheduler.ncores())
+
+
+def threads_of(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
+    found = ask_scheduler(client, ask, "for its workers")
+    return {address: count for address, count in sorted(found.items()) if count}

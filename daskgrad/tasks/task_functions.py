@@ -1,25 +1,30 @@
 """Task functions: the callables of tasks, references to results, and tasks as Dask has them."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
+from distributed.protocol.serialize import (
+    dask_deserialize,
+    dask_serialize,
+    pickle_dumps,
+    pickle_loads,
+)
 
-from daskgrad.models import blas, finite
-from daskgrad.models.batches import for_each
-from daskgrad.models.model import Model
-from daskgrad.models.portable_errors import make_plain
-from daskgrad.models.travel import policy
+from daskgrad.autodiff.models import blas, finite, travel
+from daskgrad.autodiff.models.captured import Captured
+from daskgrad.autodiff.models.failures import make_plain
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.pullbacks import for_each
+from daskgrad.autodiff.models.travel import spilling
+from daskgrad.autodiff.values.carriers import Registrations, carrier
+from daskgrad.autodiff.values.memory import Sealed, canonical_for, takes_as_it_arrives
 from daskgrad.tasks import allocator
-from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.clients import in_worker, sealed_unless_plain
 from daskgrad.tasks.keys import Stage
-from daskgrad.tasks.sending import sealed_unless_plain
-from daskgrad.values.carriers import carrier
-from daskgrad.values.memory import canonical_for, takes_as_it_arrives
-from daskgrad.values.registrations import Registrations
-from daskgrad.values.sealed import Sealed
 
 
 class KeptTask(Task):
@@ -79,7 +84,7 @@ class TaskFunction:
         return copy_context().run(self._run_in_force, args)
 
     def _run_in_force(self, args: tuple) -> Any:
-        policy.CURRENT.set(self.policy)
+        travel.CURRENT.set(self.policy)
         finite.REQUIRED.set(self.must_be_finite)
         return self._run(args)
 
@@ -207,3 +212,25 @@ def _as_dask(arg: Any, held: Held) -> Any:
     if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
         return List(*[_as_dask(item, held) for item in arg])
     return arg
+
+
+# -------------------------------------------------------------------------------------------------
+# Spilling: tells the policy whether Dask's workers write a pullback to disk or send it.
+#
+# Dask passes a context to the serializers of its messages, and none to those of its spill files. If
+# that changed, the policy would use the wrong one of its two rates.
+
+
+def install() -> None:
+    """Registers the two functions with Dask, for pullbacks."""
+    dask_serialize.register(Captured, serialize)
+    dask_deserialize.register(Captured, deserialize)
+
+
+def serialize(captured: Captured, context: Any = None) -> tuple[Any, Any]:
+    with spilling() if context is None else contextlib.nullcontext():
+        return pickle_dumps(captured, context)
+
+
+def deserialize(header: Any, frames: Any) -> Any:
+    return pickle_loads(header, frames)

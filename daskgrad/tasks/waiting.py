@@ -12,9 +12,9 @@ from typing import Any
 
 from distributed import Client, rejoin, secede, threadpoolexecutor
 
+from daskgrad.autodiff.values import clock
 from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.settings import limit, limit_named
-from daskgrad.values import clock
 
 SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
 PERIOD = 0.5  # seconds between two looks at what is waited for

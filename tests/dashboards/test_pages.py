@@ -267,10 +267,10 @@ def test_a_range_is_around_all_finite_numbers():
 
 
 def test_names_are_escaped_in_html(full):
+    from daskgrad.autodiff.values import descriptions
     from daskgrad.dashboards.pages import style
-    from daskgrad.values import markup
 
-    assert EVIL not in markup.table(EVIL, (EVIL,), [(EVIL,)])
+    assert EVIL not in descriptions.table(EVIL, (EVIL,), [(EVIL,)])
     assert EVIL not in style.empty(EVIL, EVIL).text
 
 

@@ -7,7 +7,7 @@ import pytest
 from traces import problems
 
 from daskgrad.dashboards.recorder import Call, Recorder, Task
-from daskgrad.dashboards.trace import trace_events
+from daskgrad.dashboards.report import trace_events
 
 
 @pytest.fixture

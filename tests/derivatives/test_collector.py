@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import daskgrad as dg
-from daskgrad.derivatives.collector import RARE
+from daskgrad.derivatives.evaluation import RARE
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -12,9 +12,9 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad import Rows
-from daskgrad.compiled.backend import prepare
-from daskgrad.resident import call
-from daskgrad.resident.messages import unpack
+from daskgrad.autodiff.compiled.backend import prepare
+from daskgrad.placed import call
+from daskgrad.placed.messages import unpack
 
 SHAPE = (9, 7)
 W = decades(*SHAPE)

@@ -167,7 +167,7 @@ def test_the_bits_of_a_hessian_do_not_depend_on_how_much_is_evaluated_at_once(
 
     with dask.config.set(scheduler="sync"):
         expected = [dg.hvp(fun, (x,), (row,))[1][0] for row in np.eye(7)]
-    monkeypatch.setattr("daskgrad.derivatives.groups.DERIVATIVES_A_THREAD", a_thread)
+    monkeypatch.setattr("daskgrad.derivatives.evaluation.DERIVATIVES_A_THREAD", a_thread)
     assert_array_equal(dg.hessian(fun)(x), expected)
 
 

@@ -17,8 +17,7 @@ from samples import askew
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line as inline
-from daskgrad.derivatives.at_once import AtOnce
-from daskgrad.derivatives.in_line import growth, subtrees_from
+from daskgrad.derivatives.in_line import AtOnce, growth, subtrees_from
 from daskgrad.graph.variables import Variable
 
 RANDOM = numpy.random.default_rng(5)

@@ -8,15 +8,14 @@ from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.backends.autograd.dependence import Dependence
-from daskgrad.backends.autograd.forward import Push
-from daskgrad.backends.autograd.reverse import Tape
+from daskgrad.autodiff.models.local_jacobians import PER_PRODUCT, colours_of
+from daskgrad.autodiff.models.pullbacks import Batch, entry, for_each, unit_cotangents
+from daskgrad.autodiff.tape.dependence import Dependence
+from daskgrad.autodiff.tape.forward import Push
+from daskgrad.autodiff.tape.reverse import Tape
 from daskgrad.derivatives.by_structure import FEW
-from daskgrad.derivatives.evaluation import evaluate_again_if_lost
-from daskgrad.derivatives.groups import task_groups
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost, task_groups
 from daskgrad.graph.activity import Graph
-from daskgrad.models.batches import Batch, entry, for_each, unit_cotangents
-from daskgrad.models.local_jacobians import PER_PRODUCT, colours_of
 from daskgrad.tasks.supervision import LostError
 
 pytestmark = pytest.mark.usefixtures("synchronous")

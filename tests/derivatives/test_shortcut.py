@@ -16,9 +16,9 @@ from numpy.testing import assert_array_equal
 from probes import functions_run
 
 import daskgrad as dg
-from daskgrad.compiled import families, shortcuts
+from daskgrad.autodiff.compiled import families, shortcuts
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.tasks import clients
-from daskgrad.values.trees import flatten, map_leaves
 
 random = np.random.default_rng(4)
 X = random.normal(size=5)

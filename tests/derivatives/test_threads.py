@@ -13,9 +13,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.derivatives import in_line, threads
-from daskgrad.derivatives.threads import CHANGE, DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
-from daskgrad.values import clock
+from daskgrad.autodiff.values import clock
+from daskgrad.derivatives import in_line
+from daskgrad.derivatives import in_line as threads
+from daskgrad.derivatives.in_line import CHANGE, DOUBT, LITTLE_GAIN, MUCH_GAIN, SAMPLE, Kind
 
 N = 64
 X = numpy.linspace(0.2, 1.3, 4)

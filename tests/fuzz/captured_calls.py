@@ -5,13 +5,13 @@ import re
 import numpy as np
 
 import daskgrad as dg
-from daskgrad.compiled.signatures import are_same
-from daskgrad.models.model import Call
-from daskgrad.models.pullbacks import capture, pull_back
-from daskgrad.models.tracing import Active
-from daskgrad.values.cotangents import Cotangent, is_differentiable
-from daskgrad.values.registrations import Structure
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.compiled.signatures import are_same
+from daskgrad.autodiff.models.model import Call
+from daskgrad.autodiff.models.pullbacks import capture, pull_back
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
+from daskgrad.autodiff.values.trees import flatten
 
 
 def model_of(fun, choice):

@@ -9,14 +9,14 @@ import autograd
 import fuzz_programs
 import numpy as np
 
-from daskgrad.backends.autograd.forward import linearize
-from daskgrad.backends.autograd.reverse import trace
-from daskgrad.backends.autograd.rules.declaration import Refusal
-from daskgrad.compiled.program import Diverged
-from daskgrad.compiled.recording import record
-from daskgrad.compiled.signatures import are_same
-from daskgrad.compiled.steps import Unrecordable
-from daskgrad.compiled.writing import write
+from daskgrad.autodiff.compiled.program import Diverged
+from daskgrad.autodiff.compiled.recording import record
+from daskgrad.autodiff.compiled.signatures import are_same
+from daskgrad.autodiff.compiled.steps import Unrecordable
+from daskgrad.autodiff.compiled.writing import write
+from daskgrad.autodiff.rules.declaration import Refusal
+from daskgrad.autodiff.tape.forward import linearize
+from daskgrad.autodiff.tape.reverse import trace
 
 # of the program, not ours; a gradient within a model meets assertions of autograd's own rules, and
 # that of `where`, which asks a Python float for its shape

@@ -12,12 +12,12 @@ from captured_calls import derivatives, is_same, model_of, ones_like, overwrite
 from fuzz_operations import OPERATIONS, M, N
 
 import daskgrad as dg
-from daskgrad.backends.autograd.reverse import trace
-from daskgrad.compiled.program import Diverged
-from daskgrad.compiled.recording import record
-from daskgrad.compiled.signatures import are_same
-from daskgrad.compiled.steps import Unrecordable
-from daskgrad.compiled.writing import write
+from daskgrad.autodiff.compiled.program import Diverged
+from daskgrad.autodiff.compiled.recording import record
+from daskgrad.autodiff.compiled.signatures import are_same
+from daskgrad.autodiff.compiled.steps import Unrecordable
+from daskgrad.autodiff.compiled.writing import write
+from daskgrad.autodiff.tape.reverse import trace
 
 CALLS = 12  # of a model, which is compiled at the third
 SENSELESS = (ValueError, IndexError, TypeError, np.linalg.LinAlgError, NotImplementedError)

@@ -12,14 +12,14 @@ import fuzz_programs
 import numpy as np
 from captured_calls import ones_like
 
-from daskgrad.backends.autograd.reverse import trace
-from daskgrad.compiled.program import Diverged
-from daskgrad.compiled.recorded_tape import tape_of
-from daskgrad.compiled.recording import record
-from daskgrad.compiled.signatures import are_same
-from daskgrad.compiled.steps import Unrecordable
-from daskgrad.compiled.structures import generalize
-from daskgrad.compiled.writing import program_of, source_of
+from daskgrad.autodiff.compiled.program import Diverged
+from daskgrad.autodiff.compiled.recorded_tape import tape_of
+from daskgrad.autodiff.compiled.recording import record
+from daskgrad.autodiff.compiled.signatures import are_same
+from daskgrad.autodiff.compiled.steps import Unrecordable
+from daskgrad.autodiff.compiled.structures import generalize
+from daskgrad.autodiff.compiled.writing import program_of, source_of
+from daskgrad.autodiff.tape.reverse import trace
 
 SIZES = [(10, 9), (12, 7), (11, 11), (23, 4), (4, 3), (3, 8), (6, 1), (1, 5), (9, 10), (40, 9)]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from daskgrad.values import clock
+from daskgrad.autodiff.values import clock
 
 FUZZERS = ("programs", "derivatives", "sizes", "items", "references", "graphs", "sums")
 

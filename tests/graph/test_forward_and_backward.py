@@ -6,12 +6,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
+from daskgrad.autodiff.models.captured import Captured
+from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward
 from daskgrad.graph.forward import build_forward
-from daskgrad.models.captured import Captured
 from daskgrad.tasks.task_graph import TaskGraph
-from daskgrad.values.cotangents import Cotangent, Seed
 
 X = np.linspace(0.2, 1.3, 4)
 

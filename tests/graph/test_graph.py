@@ -6,6 +6,7 @@ import autograd.numpy as np
 import pytest
 
 import daskgrad as dg
+from daskgrad.autodiff.models.tracing import Active
 from daskgrad.graph.activity import Graph, keeps_scalars
 from daskgrad.graph.nodes import CallNode, order
 from daskgrad.graph.operators import (
@@ -18,7 +19,6 @@ from daskgrad.graph.operators import (
     SUBTRACT,
     UFUNCS,
 )
-from daskgrad.models.tracing import Active
 from daskgrad.sums.map_sum import MEAN
 
 X = np.linspace(0.2, 1.3, 4)

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from optree import tree_leaves, tree_map
 
 import daskgrad as dg
-from daskgrad.values.errors import NondeterministicModelError
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError
 
 N = 23
 U = numpy.linspace(-1.0, 1.0, 12)

@@ -114,7 +114,7 @@ def test_each_row_has_a_dense_optimiser_of_its_own(kind, axis):
 @pytest.mark.parametrize("kind", ALL)
 def test_long_columns_have_the_bits_of_rows(kind, dtype, monkeypatch):
     """In large arrays their entries are changed where they stand."""
-    monkeypatch.setattr("daskgrad.values.rows.LARGE", 0)
+    monkeypatch.setattr("daskgrad.autodiff.values.rows.LARGE", 0)
     many = gradients(len(CHOSEN), (600, 40), dtype)
     start = np.random.default_rng(1).normal(size=(600, 40)).astype(dtype)
     params, state = run(kind(rate=0.1), start, taken_rows(many, 1))

@@ -12,8 +12,8 @@ from inputs import X, notes
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad.models.captured import held_nbytes
-from daskgrad.values.protection import protect, read_only, release_view
+from daskgrad.autodiff.models.captured import held_nbytes
+from daskgrad.autodiff.values.protection import protect, read_only, release_view
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

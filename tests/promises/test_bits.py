@@ -17,9 +17,9 @@ from policies import Always, Never, moving, under
 from samples import askew, decades
 
 import daskgrad as dg
+from daskgrad.autodiff.values.memory import canonical, of_its_own
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives import in_line
-from daskgrad.values.memory import canonical, of_its_own
-from daskgrad.values.trees import flatten
 
 X = numpy.linspace(0.2, 1.3, 4)
 TANGENT = numpy.array([1.0, -0.5, 0.25, 3.0])

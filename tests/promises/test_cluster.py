@@ -15,9 +15,9 @@ from probes import lines, write
 from waiting import wait_until
 
 import daskgrad as dg
-from daskgrad.models.captured import Pullback
-from daskgrad.models.pullbacks import capture
-from daskgrad.models.tracing import Active
+from daskgrad.autodiff.models.captured import Pullback
+from daskgrad.autodiff.models.pullbacks import capture
+from daskgrad.autodiff.models.tracing import Active
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -17,17 +17,22 @@ from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.models.accumulation import sum_values
-from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.tracing import Active
+from daskgrad.autodiff.models.determinism import NondeterministicModelError
+from daskgrad.autodiff.models.pullbacks import sum_values
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values import addition as compensation
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import (
+    ADDITIONS,
+    Unrounded,
+    UnroundedValue,
+    final_leaves,
+    pairwise,
+    two_sum,
+)
+from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.sums import map_sum as sums
 from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
-from daskgrad.values import compensated as compensation
-from daskgrad.values import cotangents
-from daskgrad.values.addition import ADDITIONS
-from daskgrad.values.compensated import Unrounded, UnroundedValue, final_leaves, two_sum
-from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.summation import pairwise
 
 LARGEST = float(np.finfo(float).max)
 ULP_OF_LARGEST = 2.0**971

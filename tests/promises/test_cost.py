@@ -19,10 +19,10 @@ from probes import functions_run, lines, write
 from waiting import wait_until
 
 import daskgrad as dg
+from daskgrad.autodiff.models import determinism, tracing
+from daskgrad.autodiff.models.captured import Captured
 from daskgrad.derivatives import in_line
-from daskgrad.derivatives.groups import task_groups
-from daskgrad.models import determinism, tracing
-from daskgrad.models.captured import Captured
+from daskgrad.derivatives.evaluation import task_groups
 from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.linspace(0.2, 1.3, 4)

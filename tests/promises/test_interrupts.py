@@ -18,10 +18,10 @@ from schedulers import use_scheduler
 from waiting import Gate, wait_until
 
 import daskgrad as dg
-from daskgrad.models import model as models
-from daskgrad.models.finite import is_debugging
-from daskgrad.resident.worker_plugin import SumsPlugin
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.models import model as models
+from daskgrad.autodiff.models.finite import is_debugging
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.placed.worker import SumsPlugin
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -402,7 +402,7 @@ def test_an_interrupt_as_a_model_begins_leaves_no_model_running(derivative, monk
 
 
 def test_an_interrupt_as_nans_begin_to_be_watched_leaves_nothing_watched(monkeypatch):
-    from daskgrad.models import finite
+    from daskgrad.autodiff.models import finite
 
     monkeypatch.setattr(finite, "_DEBUGGING", Interrupting(finite._DEBUGGING))
     with pytest.raises(KeyboardInterrupt), dg.debug_nans():

@@ -21,7 +21,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.graph import variables
-from daskgrad.resident.worker_loop import all_or_first_error, in_thread
+from daskgrad.placed.worker import all_or_first_error, in_thread
 from daskgrad.tasks.waiting import drop_locals
 
 pytestmark = pytest.mark.timeout(120)

@@ -23,10 +23,10 @@ from waiting import Gate, wait_until
 
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
-from daskgrad.models.accumulation import add_cotangents
-from daskgrad.values.cotangents import Cotangent
-from daskgrad.values.fingerprints import fingerprint
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.models.pullbacks import add_cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.fingerprints import fingerprint
+from daskgrad.autodiff.values.trees import flatten
 
 pytestmark = [
     pytest.mark.timeout(120),

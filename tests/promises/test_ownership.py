@@ -13,8 +13,8 @@ from clusters import cluster
 from distributed import Client
 
 import daskgrad as dg
-from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.ownership import take_cotangent
+from daskgrad.autodiff.values.cotangents import Cotangent, Seed
+from daskgrad.derivatives.recording import take_cotangent
 
 SAVED = numpy.full(3, 2.0)  # which a rule of the user's own keeps
 

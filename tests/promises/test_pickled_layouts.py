@@ -17,7 +17,7 @@ from samples import decades
 from schedulers import SCHEDULERS
 
 import daskgrad as dg
-from daskgrad.backends.autograd.pickling import dumps, loads
+from daskgrad.autodiff.tape.pickling import dumps, loads
 
 X = numpy.linspace(0.2, 1.3, 8)
 TABLE = decades(9, 1_200, count=3)

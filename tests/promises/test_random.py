@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.values.protection import protect
-from daskgrad.values.trees import NAMESPACE, flatten
+from daskgrad.autodiff.values.protection import protect
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten
 
 X = np.array([0.3, -0.5, 0.9])
 ITEMS = np.linspace(0.0, 1.0, 11)

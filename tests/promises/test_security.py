@@ -30,7 +30,7 @@ from secure_cluster import Authority, knock_without_certificate
 from test_layout import MODULES, imports_of
 
 import daskgrad as dg
-from daskgrad.resident.routes import LARGE_POINT
+from daskgrad.placed.messages import LARGE_POINT
 
 QUICKLY = {"distributed.comm.timeouts.connect": "3s"}
 

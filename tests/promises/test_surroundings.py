@@ -21,7 +21,7 @@ from numpy.testing import assert_allclose
 from waiting import SLOW
 
 import daskgrad as dg
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.values.trees import flatten
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -33,7 +33,7 @@ from survivors import (
 from waiting import wait_until
 
 import daskgrad as dg
-from daskgrad.models.determinism import NondeterministicModelError
+from daskgrad.autodiff.models.determinism import NondeterministicModelError
 
 pytestmark = [
     pytest.mark.timeout(180),

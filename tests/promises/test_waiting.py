@@ -28,14 +28,13 @@ from probes import tasks_of
 from waiting import Gate, wait_until
 
 import daskgrad as dg
-from daskgrad.resident.connection import Connection
+from daskgrad.autodiff.values import clock as package_clock
+from daskgrad.placed.connection import Connection
 from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.keys import task_label
-from daskgrad.tasks.progress import is_busy, standing
 from daskgrad.tasks.settings import limit
-from daskgrad.tasks.supervision import LostError
+from daskgrad.tasks.supervision import LostError, is_busy, standing
 from daskgrad.tasks.waiting import Together
-from daskgrad.values import clock as package_clock
 
 pytestmark = [
     pytest.mark.timeout(120),

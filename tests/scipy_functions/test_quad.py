@@ -11,7 +11,7 @@ from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.scipy import integrate, intervals
+from daskgrad.scipy import integrate, quadrature
 
 P = np.array([1.3, 0.7])
 TIGHT = {"epsabs": 1e-11, "epsrel": 1e-11}
@@ -289,7 +289,7 @@ def test_what_has_no_derivative_is_an_error(case):
 
 def test_the_rule_is_exact_for_polynomials():
     powers = np.arange(32)
-    found = [np.dot(intervals.WEIGHTS, intervals.NODES**n) for n in powers]
+    found = [np.dot(quadrature.WEIGHTS, quadrature.NODES**n) for n in powers]
     assert_allclose(found, (1.0 + (-1.0) ** powers) / (powers + 1.0), atol=1e-15)
 
 

@@ -8,7 +8,7 @@ from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.backends.autograd.rules import signal as rules
+from daskgrad.autodiff.rules import scipy_signal as rules
 from daskgrad.scipy import signal
 
 random = np.random.default_rng(5)

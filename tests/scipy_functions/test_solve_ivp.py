@@ -14,7 +14,7 @@ from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad.backends.autograd import trace
+from daskgrad.autodiff.tape import trace
 from daskgrad.scipy import integrate, optimize
 
 P = np.array([1.3, 0.7])

@@ -12,9 +12,9 @@ from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad.backends.autograd.pickling import TapePickler
-from daskgrad.backends.autograd.reverse import trace
-from daskgrad.backends.autograd.rules.sparse import Pattern, sampled
+from daskgrad.autodiff.rules.scipy_sparse import Pattern, sampled
+from daskgrad.autodiff.tape.pickling import TapePickler
+from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.scipy import sparse
 
 random = np.random.default_rng(9)

@@ -6,15 +6,14 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.models.accumulation import add_cotangents
-from daskgrad.models.captured import Gradient
-from daskgrad.models.tracing import Active
+from daskgrad.autodiff.models.captured import Gradient
+from daskgrad.autodiff.models.pullbacks import add_cotangents
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.addition import add_values, pairwise
+from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.sums.adding import add_captured
-from daskgrad.sums.block_pullback import Terms
+from daskgrad.sums.block_pullbacks import Terms
 from daskgrad.sums.block_tasks import Summand, capture_block
-from daskgrad.values.addition import add_values
-from daskgrad.values.cotangents import Cotangent, Seed
-from daskgrad.values.summation import pairwise
 
 X = np.linspace(0.2, 1.3, 4)
 ITEMS = [0.3, -1.2, 2.5, 0.7, 1.9]

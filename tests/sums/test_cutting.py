@@ -10,12 +10,12 @@ from daskgrad.sums.cutting import (
     BLOCKS,
     SLICES,
     Block,
+    Tuples,
     aligned_grainsize,
     as_items,
     cut,
     slice_size,
 )
-from daskgrad.values.tuples import Tuples
 
 GRAINSIZES = [(1, 10, 1), (2, 10, 2), (3, 10, 2), (7, 10, 4), (8, 10, 8), (1000, 10, 512)]
 GRAINSIZES += [(np.int64(5), 10, 4), ("auto", 1, 1), ("auto", BLOCKS - 1, 1)]

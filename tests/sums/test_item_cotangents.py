@@ -13,9 +13,9 @@ from policies import Never, moving
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.models.determinism import NondeterministicModelError
-from daskgrad.models.tracing import Active
-from daskgrad.models.travel.policy import CONFIG
+from daskgrad.autodiff.models.determinism import NondeterministicModelError
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.models.travel import CONFIG
 from daskgrad.sums.block_tasks import Summand, capture_block
 from daskgrad.sums.item_cotangents import ItemGradient, item_cotangents_of, join, without_items
 

@@ -12,11 +12,11 @@ from policies import moving
 from samples import decades
 
 import daskgrad as dg
+from daskgrad.autodiff.models.model import Model, SentFunction, inside_model
+from daskgrad.autodiff.models.pullbacks import capture, evaluate
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.values.addition import pairwise
 from daskgrad.graph.nodes import Node
-from daskgrad.models.model import Model, SentFunction, inside_model
-from daskgrad.models.pullbacks import capture, evaluate
-from daskgrad.models.tracing import Active
-from daskgrad.values.summation import pairwise
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

@@ -3,7 +3,7 @@
 import numpy
 from optree import tree_leaves
 
-from daskgrad.values.trees import NAMESPACE
+from daskgrad.autodiff.values.trees import NAMESPACE
 
 
 def assert_same(result, expected):

@@ -9,7 +9,7 @@ import dask
 import numpy
 
 import daskgrad as dg
-from daskgrad.values.trees import flatten
+from daskgrad.autodiff.values.trees import flatten
 
 COUNT = 75
 GENERATOR = numpy.random.default_rng(3)

@@ -12,9 +12,9 @@ import dask.local
 from autograd.extend import defvjp, primitive
 
 import daskgrad as dg
-from daskgrad.models.pullbacks import capture
-from daskgrad.models.tracing import Active
-from daskgrad.models.travel.policy import CONFIG, sent
+from daskgrad.autodiff.models.pullbacks import capture
+from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.models.travel import CONFIG, sent
 from daskgrad.tasks.task_functions import TaskFunction
 
 

@@ -12,7 +12,7 @@ from clusters import cluster
 from lengths import in_short
 
 import daskgrad as dg
-from daskgrad.resident.worker_plugin import SumsPlugin, this_process
+from daskgrad.placed.worker import SumsPlugin, this_process
 from daskgrad.tasks import allocator
 
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")

@@ -13,8 +13,7 @@ from dask.callbacks import Callback
 from dask.task_spec import DataNode
 
 import daskgrad as dg
-from daskgrad.tasks.held_data import DataTask
-from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.tasks.task_graph import DataTask, TaskGraph
 
 X = np.linspace(0.5, 1.5, 4)
 

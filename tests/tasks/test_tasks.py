@@ -26,11 +26,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from samples import askew, decades
 
 import daskgrad as dg
+from daskgrad.autodiff.values.trees import NAMESPACE
 from daskgrad.tasks import keys
 from daskgrad.tasks.keys import Names, dashboard_name
 from daskgrad.tasks.task_functions import KeptTask
 from daskgrad.tasks.task_graph import TaskGraph, Where
-from daskgrad.values.trees import NAMESPACE
 
 X = np.array([0.3, 0.5, 0.9])
 STAGES = ("forward", "value", "backward", "cotangent", "tangent")

@@ -6,10 +6,10 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.rules import sparse as rules
-from daskgrad.backends.autograd.rules.sparse_arrays import SparseArray, from_sparse
-from daskgrad.backends.autograd.rules.twins import operand
+from daskgrad.autodiff.rules import scipy_sparse as rules
+from daskgrad.autodiff.rules.scipy_sparse import SparseArray, from_sparse
+from daskgrad.autodiff.rules.twins import operand
+from daskgrad.autodiff.tape import value
 
 Shape = tuple[int, int] | None
 

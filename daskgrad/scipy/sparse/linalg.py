@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from daskgrad.backends.autograd import value
-from daskgrad.backends.autograd.rules import sparse as rules
-from daskgrad.backends.autograd.rules.sparse_arrays import SparseArray, from_sparse
-from daskgrad.backends.autograd.rules.twins import operand
+from daskgrad.autodiff.rules import scipy_sparse as rules
+from daskgrad.autodiff.rules.scipy_sparse import SparseArray, from_sparse
+from daskgrad.autodiff.rules.twins import operand
+from daskgrad.autodiff.tape import value
 
 
 def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:

@@ -11,7 +11,7 @@ import scipy.sparse
 from inputs import X, energy, named
 
 import daskgrad as dg
-from daskgrad.backends import registry
+from daskgrad.autodiff.libraries import registry
 
 LONG = np.arange(12.0).reshape(3, 4)
 ARRAY = np.arange(12.0).reshape(4, 3)

@@ -1,0 +1,191 @@
+"""flat: a function of a pytree as one of a vector, for SciPy's minimisers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.values.descriptions import imported
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.vectors import Raveling
+from daskgrad.derivatives.evaluation import compute_value
+from daskgrad.derivatives.gradient import value_and_grad
+from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.inputs import as_output, require_differentiable
+from daskgrad.derivatives.jacobian import jacobian
+from daskgrad.derivatives.jvp import jvp
+from daskgrad.derivatives.vjp import vjp
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Node
+
+
+class Flat:
+    """A function of a vector, with its derivatives."""
+
+    def __init__(self, fun: Callable, raveling: Raveling):
+        self._fun = fun
+        self._raveling = raveling
+        self._both = value_and_grad(fun)
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value and the gradient."""
+        value, gradient = self._both(self._raveling.unravel(x))
+        return float(value), self._raveling.ravel(gradient)
+
+    def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """The Hessian times a vector, for ``minimize(..., hessp=flat.hessp)``."""
+        point, direction = self._raveling.unravel(x), self._raveling.direction(p)
+        _, (product,) = hvp(self._fun, (point,), (direction,))
+        return self._raveling.ravel(product)
+
+    def bounds(self, lower: Any = None, upper: Any = None) -> Any:
+        """SciPy's ``Bounds`` of pytrees, in which a number stands for all entries of a leaf.
+
+        ``None``, for a leaf or for all of them, is no bound.
+        """
+        scipy = imported("scipy.optimize", "scipy", "bounds are SciPy's")
+        low, high = self._raveling.spread(lower, -np.inf), self._raveling.spread(upper, np.inf)
+        return scipy.Bounds(low, high)
+
+
+def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarray], Any]]:
+    """A function of a pytree as one of a vector, for optimisers that know of vectors alone.
+
+    ::
+
+        flat, x0, unravel = dg.adapters.flat(loss, {"slope": 0.0, "offsets": np.zeros(9)})
+        found = scipy.optimize.minimize(flat, x0, jac=True, hessp=flat.hessp, method="trust-ncg")
+        parameters = unravel(found.x)
+
+    Parameters
+    ----------
+    fun:
+        as for ``value_and_grad``, of one argument.
+    tree:
+        a point: a pytree of float arrays and numbers. Integers, booleans and strings in it are
+        constants.
+
+    Returns
+    -------
+    tuple
+        The function, which returns value and gradient, and has ``hessp`` and ``bounds``; the point
+        as a vector of double precision; and the function that makes a pytree of a vector.
+
+    Raises
+    ------
+    TypeError
+        if ``fun`` is not a function, or the tree has complex numbers, or no float ones.
+
+    Examples
+    --------
+    >>> from scipy.optimize import minimize
+    >>> def loss(p):
+    ...     return dg.delayed(lambda p: np.sum((p["a"] - 1.0) ** 2) + (p["b"] + 2.0) ** 2)(p)
+    >>> flat, x0, unravel = dg.adapters.flat(loss, {"a": np.zeros(2), "b": 0.0})
+    >>> found = unravel(minimize(flat, x0, jac=True).x)
+    >>> found["a"].round(4), round(float(found["b"]), 4)
+    (array([1., 1.]), -2.0)
+    """
+    name = require_differentiable(fun, 0, "adapters.flat")
+    raveling = Raveling(tree, name)
+    return Flat(fun, raveling), raveling.ravel(tree), raveling.unravel
+
+
+# -------------------------------------------------------------------------------------------------
+# flat_residuals: a function with many values, of a vector, for SciPy's least squares and roots.
+
+
+def joined(tree: Any) -> Any:
+    """The entries of all leaves, one after another."""
+    return np.concatenate([np.ravel(leaf) for leaf in flatten(tree)[0]])
+
+
+JOINED = delayed(joined)
+
+
+class FlatResiduals:
+    """A function of a vector that returns one, with its derivatives."""
+
+    def __init__(self, fun: Callable, name: str, raveling: Raveling):
+        self._raveling = raveling
+
+        def values(tree: Any) -> Node:
+            return JOINED(as_output(fun(tree), name))
+
+        self._fun = values
+        self._jacobian = jacobian(values)
+        self._sparse_jacobian = jacobian(values, sparse=True)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The values."""
+        return compute_value(self._fun(self._raveling.unravel(x)))
+
+    def jacobian(self, x: np.ndarray) -> np.ndarray:
+        """The matrix of their derivatives, a row a value."""
+        return self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
+
+    def sparse_jacobian(self, x: np.ndarray) -> Any:
+        """The same as a sparse array of SciPy's, with the entries that the graph has."""
+        return self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
+
+    def operator(self, x: np.ndarray) -> Any:
+        """The same as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
+
+        It runs the models forward, and holds what their pullbacks need as long as it is used.
+        """
+        linalg = imported("scipy.sparse.linalg", "scipy", "a LinearOperator is SciPy's")
+        point = self._raveling.unravel(x)
+        value, pullback = vjp(self._fun, point)
+
+        def push(vector: np.ndarray) -> np.ndarray:
+            direction = self._raveling.direction(np.ravel(vector))
+            return jvp(self._fun, (point,), (direction,))[1]
+
+        def pull(vector: np.ndarray) -> np.ndarray:
+            (pulled,) = pullback(np.ravel(vector).astype(value.dtype))
+            return self._raveling.ravel(pulled)
+
+        shape = (value.size, self._raveling.size)
+        return linalg.LinearOperator(shape, matvec=push, rmatvec=pull, dtype=float)
+
+
+def flat_residuals(
+    fun: Callable, tree: Any
+) -> tuple[FlatResiduals, np.ndarray, Callable[[np.ndarray], Any]]:
+    """A function of a pytree with many values, as one between vectors.
+
+    ::
+
+        residuals, x0, unravel = dg.adapters.flat_residuals(fun, {"rate": 1.0, "sizes": np.ones(3)})
+        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
+        found = scipy.optimize.root(residuals, x0, jac=residuals.jacobian)
+        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.sparse_jacobian)
+    found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)    # large ones
+
+    Parameters
+    ----------
+    fun:
+        ordinary Python that calls models on its argument and returns a node or a pytree of nodes,
+        whose values are real arrays and numbers. They are joined in C order.
+    tree:
+        a point, as for ``flat``.
+
+    Returns
+    -------
+    tuple
+        The function of vectors, with the methods ``jacobian``, ``sparse_jacobian`` (many residuals
+        that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``, and
+        ``method="lm"`` takes dense ones alone) and ``operator``; the point as a vector; and the
+        function that makes a pytree of a vector. Errors are those of ``flat``.
+
+    Examples
+    --------
+    >>> from scipy.optimize import least_squares
+    >>> residuals = dg.delayed(lambda p: np.hstack([p["a"] - 1.0, 3.0 * (p["b"] - p["a"])]))
+    >>> flat, x0, unravel = dg.adapters.flat_residuals(residuals, {"a": 0.0, "b": 0.0})
+    >>> least_squares(flat, x0, jac=flat.jacobian).x.round(6)
+    array([1., 1.])
+    """
+    name = require_differentiable(fun, 0, "adapters.flat_residuals")
+    raveling = Raveling(tree, name)
+    return FlatResiduals(fun, name, raveling), raveling.ravel(tree), raveling.unravel

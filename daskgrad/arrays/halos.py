@@ -1,0 +1,257 @@
+"""Halos: edges that blocks send, frames that are made of them, and padding at the boundary.
+
+Each function stands beside its adjoint. All work leaf by leaf on pytrees of arrays whose first axes
+are those of the grid; of a dual, on value and tangents.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.autodiff.models.duals import Dual, is_dual
+from daskgrad.autodiff.values.cotangents import Leaves
+from daskgrad.autodiff.values.trees import flatten, map_leaves
+
+# -------------------------------------------------------------------------------------------------
+# Layout: where the blocks of a grid are, which are neighbours, and what a halo consists of.
+#
+# A direction has -1, 0 or 1 for each axis. The *frame* of a block is the block with its halos on
+# those sides that have a neighbour; beyond the others is the boundary of the grid.
+
+Index = tuple[int, ...]
+Direction = tuple[int, ...]
+
+
+class Layout(NamedTuple):
+    """The sizes of the blocks along each axis, as Dask's chunks."""
+
+    chunks: tuple[tuple[int, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple([sum(sizes) for sizes in self.chunks])
+
+    def indices(self) -> list[Index]:
+        """The blocks, in C order."""
+        return list(itertools.product(*[range(len(sizes)) for sizes in self.chunks]))
+
+    def number(self, index: Index) -> int:
+        """The place of a block among ``indices``."""
+        number = 0
+        for place, sizes in zip(index, self.chunks, strict=True):
+            number = number * len(sizes) + place
+        return number
+
+    def block_shape(self, index: Index) -> tuple[int, ...]:
+        return tuple([sizes[i] for sizes, i in zip(self.chunks, index, strict=True)])
+
+    def slices(self, index: Index) -> tuple[slice, ...]:
+        """Where a block is in the whole array."""
+        starts = [sum(sizes[:i]) for sizes, i in zip(self.chunks, index, strict=True)]
+        pairs = zip(starts, self.block_shape(index), strict=True)
+        return tuple([slice(start, start + size) for start, size in pairs])
+
+    def neighbour(self, index: Index, direction: Direction, periodic: Sequence[bool]) -> int | None:
+        """The number of the block in a direction; None beyond the boundary."""
+        found = []
+        for place, step, sizes, wraps in zip(index, direction, self.chunks, periodic, strict=True):
+            to = place + step
+            if wraps:
+                to %= len(sizes)
+            if not 0 <= to < len(sizes):
+                return None
+            found.append(to)
+        return self.number(tuple(found))
+
+
+class Frame(NamedTuple):
+    """A block with its halos: ``low`` and ``high`` are their widths along each axis, zero at the
+    boundary; ``parts`` has for each neighbour its number and the directions in which it is."""
+
+    shape: tuple[int, ...]  # of the block
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    widths: tuple[int, ...]
+    parts: tuple[tuple[int, tuple[Direction, ...]], ...]
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape with halos."""
+        sizes = zip(self.low, self.shape, self.high, strict=True)
+        return tuple([sum(each) for each in sizes])
+
+    def place(self, direction: Direction) -> tuple[slice, ...]:
+        """Where in the frame the part in a direction is; that of the block itself for zeros."""
+        found = []
+        for step, low, size, high in zip(direction, self.low, self.shape, self.high, strict=True):
+            ends = {-1: (0, low), 0: (low, low + size), 1: (low + size, low + size + high)}
+            found.append(slice(*ends[step]))
+        return tuple(found)
+
+    @property
+    def own(self) -> tuple[slice, ...]:
+        return self.place((0,) * len(self.shape))
+
+
+def edge(direction: Direction, widths: Sequence[int]) -> tuple[slice, ...]:
+    """What the block in a direction sends: the edge that is on the side of the receiver."""
+    ways = {-1: lambda w: slice(-w, None), 0: lambda w: slice(None), 1: lambda w: slice(0, w)}
+    return tuple([ways[step](width) for step, width in zip(direction, widths, strict=True)])
+
+
+def frame_of(
+    layout: Layout, index: Index, widths: tuple[int, ...], periodic: Sequence[bool]
+) -> Frame:
+    """The frame of a block, with halos of these widths."""
+
+    def width(axis: int, step: int) -> int:
+        direction = tuple([step * (a == axis) for a in range(len(widths))])
+        is_there = layout.neighbour(index, direction, periodic) is not None
+        return widths[axis] if is_there else 0
+
+    axes = range(len(widths))
+    low, high = [tuple([width(axis, step) for axis in axes]) for step in (-1, 1)]
+    found: dict[int, list[Direction]] = {}
+    steps = [[s for s in (-1, 0, 1) if not s or (low, high)[s > 0][axis]] for axis in axes]
+    for direction in itertools.product(*steps):
+        if any(direction):
+            neighbour = layout.neighbour(index, direction, periodic)
+            assert neighbour is not None
+            found.setdefault(neighbour, []).append(direction)
+    parts = tuple([(number, tuple(ways)) for number, ways in found.items()])
+    return Frame(layout.block_shape(index), low, high, widths, parts)
+
+
+# -------------------------------------------------------------------------------------------------
+# Halos: edges that blocks send, frames that are made of them, and padding at the boundary.
+
+Edges = list[tuple[Any, ...]]  # for each direction the leaves of the edge
+
+
+def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> Edges:
+    """The edges of a block that one neighbour needs, in each direction in which that sees it."""
+    leaves = flatten(block)[0]
+    places = [edge(way, widths) for way in ways]
+    return [
+        tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in leaves])
+        for place in places
+    ]
+
+
+def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
+    """A block within its halos; ``edges`` are those of the frame's parts."""
+    leaves, structure = flatten(block)
+    framed: list[Any] = []
+    for number, leaf in enumerate(leaves):
+        if leaf is None:  # the tangent of integers
+            framed.append(None)
+            continue
+        whole = np.empty((*frame.whole, *leaf.shape[len(frame.shape) :]), leaf.dtype)
+        whole[frame.own] = leaf
+        for (_, ways), strips in zip(frame.parts, edges, strict=True):
+            for way, strip in zip(ways, strips, strict=True):
+                whole[frame.place(way)] = strip[number]
+        framed.append(whole)
+    return structure.unflatten(framed)
+
+
+def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:
+    """The adjoint of ``assemble``: the block's cotangent, and those of the edges of the parts."""
+
+    def at(place: tuple[slice, ...]) -> Leaves:
+        return tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in cotangent])
+
+    edges = [[at(frame.place(way)) for way in ways] for _, ways in frame.parts]
+    return at(frame.own), edges
+
+
+# ------------------------------------------------------------------------------- the boundary
+
+
+class Constant(NamedTuple):
+    """What is beyond the boundary is this number."""
+
+    value: float
+
+
+Side = str | Constant | None  # "reflect", "nearest", a constant; None: a halo is there
+Sides = tuple[tuple[Side, Side], ...]  # of each axis: before the first entry, behind the last
+
+
+def pad(tree: Any, sides: Sides, depth: Sequence[int]) -> Any:
+    """A block, or a frame, with as many entries as ``depth`` says beyond the boundary."""
+    if is_dual(tree):
+        zeros = tangent_sides(sides)
+        tangents = tuple([pad(each, zeros, depth) for each in tree.tangents])
+        return Dual(pad(tree.value, sides, depth), tangents)
+    return map_leaves(lambda leaf: None if leaf is None else pad_leaf(leaf, sides, depth), tree)
+
+
+def tangent_sides(sides: Sides) -> Sides:
+    """The boundary for tangents: constants do not change."""
+
+    def of_tangents(side: Side) -> Side:
+        return Constant(0.0) if isinstance(side, Constant) else side
+
+    return tuple([(of_tangents(low), of_tangents(high)) for low, high in sides])
+
+
+def pad_leaf(leaf: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.ndarray:
+    for axis, ((low, high), width) in enumerate(zip(sides, depth, strict=True)):
+        parts = [beyond(leaf, low, axis, width, -1), leaf, beyond(leaf, high, axis, width, 1)]
+        there = [part for part in parts if part is not None]
+        leaf = np.concatenate(there, axis) if len(there) > 1 else leaf
+    return leaf
+
+
+def beyond(leaf: np.ndarray, side: Side, axis: int, width: int, way: int) -> Any:
+    """The entries beyond one side of an axis; None where a halo is."""
+    if side is None or not width:
+        return None
+    ahead = along(leaf, axis, slice(0, width) if way < 0 else slice(-width, None))
+    if side == "reflect":
+        return np.flip(ahead, axis)
+    if isinstance(side, Constant):
+        return np.full(ahead.shape, side.value, leaf.dtype)
+    outermost = along(leaf, axis, slice(0, 1) if way < 0 else slice(-1, None))
+    return np.repeat(outermost, width, axis)
+
+
+def along(leaf: np.ndarray, axis: int, part: slice) -> np.ndarray:
+    return leaf[(slice(None),) * axis + (part,)]
+
+
+def unpad(cotangent: Leaves, sides: Sides, depth: Sequence[int]) -> Leaves:
+    """The adjoint of ``pad`` for the leaves of a value; those of a dual are padded alike, but for
+    constants, which both drop."""
+    return tuple([None if each is None else unpad_leaf(each, sides, depth) for each in cotangent])
+
+
+def unpad_leaf(cotangent: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.ndarray:
+    for axis in reversed(range(len(sides))):
+        (low, high), width = sides[axis], depth[axis]
+        ends = [width if side is not None else 0 for side in (low, high)]
+        if not any(ends):
+            continue
+        stop = cotangent.shape[axis] - ends[1]
+        inner = along(cotangent, axis, slice(ends[0], stop)).copy()
+        if ends[0]:
+            add_beyond(inner, along(cotangent, axis, slice(0, width)), low, axis, -1)
+        if ends[1]:
+            add_beyond(inner, along(cotangent, axis, slice(stop, None)), high, axis, 1)
+        cotangent = inner
+    return cotangent
+
+
+def add_beyond(inner: np.ndarray, outer: np.ndarray, side: Side, axis: int, way: int) -> None:
+    """Adds the cotangent of what ``beyond`` made to that of the entries it was made of."""
+    width = outer.shape[axis]
+    if side == "reflect":
+        along(inner, axis, slice(0, width) if way < 0 else slice(-width, None))[...] += np.flip(
+            outer, axis
+        )
+    elif side == "nearest":
+        outermost = along(inner, axis, slice(0, 1) if way < 0 else slice(-1, None))
+        outermost += np.sum(outer, axis, keepdims=True)

@@ -1,0 +1,289 @@
+"""The protocol: the functions that a backend must and may have, and its tapes.
+
+A backend is a module, or any object, with the five functions of ``Backend``. A model's ``args`` and
+``kwargs`` are pytrees of NumPy arrays, and so is its value, whatever types the library uses in
+between. A backend may also have:
+
+``trace_block(block)``
+    evaluates the terms of a sum many at a time: it takes a ``TracedBlock``
+    (``daskgrad.autodiff.tape.traced_call``) and returns an iterator of lists, which together have
+    an entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of the
+    cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
+    ``Pending`` with what ``trace`` may then use. A ``TermRun`` may stand for a list. Only the
+    program and shapes may decide which items get ``None``, never data or the cut of the block: the
+    bits of an item must not depend on these. It holds a bounded number of results at a time.
+``prepare(fun)``
+    called once for many calls, returns a function that ``run`` and ``trace`` get instead of the
+    model's.
+``Dependence(push, columns)``
+    tells which entries of the outputs depend on which columns of a Jacobian: ``push`` is what
+    ``linearize`` returned, and ``columns`` has a frozen set of numbers for each array, or an array
+    of such sets. Its ``outputs`` are the same for the outputs, and its ``push(tangents, columns)``
+    pushes tangents that are zero in all other columns.
+``hint(error, stage)``
+    returns a sentence for a user whose model raised an error because it is not written for the
+    library, or ``None``.
+``stop_gradient(leaf)``, ``value(leaf)``
+    take one leaf inside a traced model, and return leaves that are not the library's own unchanged.
+    The first returns the same number without a derivative, the second the plain number, out of all
+    nested traces.
+``finds_writes = True``
+    if its own arrays share the memory of the arguments, and it raises an error if a model has
+    written into them. Then it gets the arguments writeable; all other backends get them read-only.
+"""
+
+import importlib
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
+
+import cloudpickle
+
+
+class Tape(Protocol):
+    """The record of one call.
+
+    It may have ``pull_rows(cotangents)``, which is ``pull`` but returns ``Rows``
+    (``daskgrad.autodiff.values.rows``) for large arrays of which few rows were used; sums add these
+    up. It can travel to other processes (``dg.PullbackPolicy`` decides when) if it also has
+
+    - ``steps``: the number of operations that it recorded;
+    - ``pickler``: a subclass of ``pickle.Pickler`` that pickles it, or raises; the tape that
+      ``pickle.loads`` returns must pull back to the same bits.
+
+    A tape without them stays in its process, and the model is traced again elsewhere.
+
+    If it stands for another tape, it has ``tape_nbytes``, what that one's arrays take: of a real
+    number, gradient or tape is kept by the same count, whichever of the two there is.
+    """
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Maps a cotangent (or ``None`` for zero) per output to one (or ``None``) per array.
+
+        Complex cotangents follow autograd's convention. May be called any number of times, from any
+        thread; does not change its arguments.
+        """
+
+    def held_arrays(self) -> Sequence[Any]:
+        """The arrays that the tape keeps alive, each once; they have ``nbytes``."""
+
+
+class Backend(Protocol):
+    """A library that differentiates one model."""
+
+    def dumps(self, fun: Callable) -> bytes:
+        """Pickles a function for another process, with all that it needs to be differentiated."""
+
+    def loads(self, data: bytes) -> Callable:
+        """Unpickles the function."""
+
+    def run(self, fun: Callable, args: tuple, kwargs: dict) -> Any:
+        """The value of a call; nothing is differentiated."""
+
+    def trace(self, fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Tape]:
+        """Runs a function of the ``arrays``, which returns a list of leaves; for reverse mode.
+
+        The arrays are float or complex NumPy arrays or numbers, at least one. The outputs are the
+        leaves, those of the library's types as NumPy values, all others unchanged. For a call of a
+        model, ``fun`` is a ``TracedCall`` (``daskgrad.autodiff.tape.traced_call``).
+        """
+
+    def linearize(
+        self, fun: Callable, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+        """The same for forward mode, with a linear map ``push`` instead of the tape.
+
+        ``push(tangents)`` takes a tangent (or ``None`` for zero) per array and returns one per
+        output: zeros if none arrives, and ``None`` for an output without derivative; it may be
+        called any number of times. Outputs and tangents are the library's arrays: ``linearize`` and
+        ``push`` consist of its own differentiable operations, so that ``trace`` and ``run`` can
+        take functions that call them.
+        """
+
+
+# -------------------------------------------------------------------------------------------------
+# The registry: finds backends by name, and sends registered ones along with models.
+
+EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
+NAMES = ("autograd", *EXTRAS)
+COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
+BY_HAND = "by_hand"  # what ``dg.delayed(fun, gradient=True)`` makes of autograd
+UNNAMED = {  # module, and name there, of backends of the package for which no user asks by name
+    "compiled": ("daskgrad.autodiff.compiled.backend", "vouched"),
+    "cautious": ("daskgrad.autodiff.compiled.backend", "cautious"),
+    BY_HAND: ("daskgrad.autodiff.libraries.by_hand", ""),
+}
+FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
+
+_loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by name
+
+
+class SentBackend(NamedTuple):
+    """A registered backend as it travels with models: the path of its module, or its pickle."""
+
+    name: str
+    module: str
+    data: bytes
+
+
+_arrived: dict[str, tuple[SentBackend, Any]] = {}  # the last one of each name
+
+
+def load(which: str | SentBackend) -> Backend:
+    """The backend of that name.
+
+    Raises
+    ------
+    ValueError
+        if no backend has this name; the message lists the names.
+    ModuleNotFoundError
+        if its library is not installed here; the message names the extra.
+    """
+    if type(which) is SentBackend:
+        return _load_sent(which)
+    is_name = isinstance(which, str)
+    if is_name and which in _loaded:
+        return _loaded[which]
+    if not is_name or which not in (*NAMES, *UNNAMED):
+        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in UNNAMED)
+        raise ValueError(
+            f"unknown backend {which!r}; choose one of {names}, or register one with "
+            f"dg.register_backend"
+        )
+    _loaded[which] = _load_own(which)
+    return _loaded[which]
+
+
+def _load_own(name: str) -> Any:
+    if name in UNNAMED:
+        path, own = UNNAMED[name]
+        module = importlib.import_module(path)
+        return getattr(module, own) if own else module
+    try:
+        home = "tape" if name == "autograd" else f"libraries.{name}"
+        return importlib.import_module(f"daskgrad.autodiff.{home}")
+    except ModuleNotFoundError as error:
+        library = EXTRAS.get(name)
+        if library is None or error.name != library:
+            raise
+        raise ModuleNotFoundError(
+            f"backend {name!r} needs {library}, which is not installed on {platform.node()!r}; "
+            f'run pip install "daskgrad[{name}]" there',
+            name=library,
+        ) from error
+
+
+def _load_sent(sent: SentBackend) -> Any:
+    arrived = _arrived.get(sent.name)
+    if arrived is None or arrived[0] != sent:
+        made = importlib.import_module(sent.module) if sent.module else cloudpickle.loads(sent.data)
+        arrived = _arrived[sent.name] = sent, made
+    return arrived[1]
+
+
+def sent(which: str | SentBackend) -> str | SentBackend:
+    """A backend as it travels to other processes, where it need not be registered."""
+    if isinstance(which, SentBackend) or which in (*NAMES, *UNNAMED):
+        return which
+    backend = load(which)
+    if isinstance(backend, ModuleType):
+        return SentBackend(which, backend.__name__, b"")
+    return SentBackend(which, "", cloudpickle.dumps(backend))
+
+
+def register_backend(name: str, backend: Any) -> None:
+    """Registers a backend for ``dg.delayed(fun, backend=name)``; replaces one of the same name.
+
+    ``backend`` is a module or any other object with the functions that are described in
+    ``daskgrad.autodiff.libraries.registry``. It is registered in this process only, and travels
+    with the models: a module by its import path, so the workers must have it; any other object by value,
+    pickled in its state when a model is sent.
+
+    Raises
+    ------
+    ValueError
+        if the name is that of one of daskgrad's own backends.
+    TypeError
+        if the name is not a string, a function is missing, or a module cannot be imported by name.
+
+    Examples
+    --------
+    >>> import daskgrad.autodiff.tape
+    >>> dg.register_backend("my_copy", daskgrad.autodiff.tape)
+    >>> dg.grad(dg.delayed(np.sum, backend="my_copy"))(np.ones(2))
+    array([1., 1.])
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a backend must be a string; found {name!r}")
+    if name in (*NAMES, *UNNAMED):
+        raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
+    missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
+    if missing:
+        raise TypeError(
+            f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
+            f"daskgrad.autodiff.libraries.registry"
+        )
+    if isinstance(backend, ModuleType) and not _is_importable(backend):
+        raise TypeError(
+            f"backend {name!r} is the module {backend.__name__!r}, which other processes cannot "
+            f"import; put its functions into a class, and register an instance of it"
+        )
+    _loaded[name] = backend
+
+
+def _is_importable(module: ModuleType) -> bool:
+    return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
+
+
+def prepare(backend: Backend, fun: Callable) -> Callable:
+    """A model's function, prepared by its backend for many calls."""
+    own = getattr(backend, "prepare", None)
+    return fun if own is None else own(fun)
+
+
+def compiled(which: str, how: bool | str) -> str:
+    """The backend that compiles the models of another one: ``True``, or as far as is safe ("auto").
+
+    ValueError if there is none and the user has asked for it.
+    """
+    own = COMPILED.get(which, {}) if isinstance(which, str) else {}
+    if how is True and not own:
+        raise ValueError(
+            f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
+            f"{which!r}"
+        )
+    return own.get(how, which)
+
+
+def is_compiled(which: str | SentBackend) -> bool:
+    """Whether a backend has programs."""
+    return any([which in others.values() for others in COMPILED.values()])
+
+
+def finds_writes(backend: Backend) -> bool:
+    """Whether a backend gets writeable arrays, and itself raises if a model writes into them."""
+    return getattr(backend, "finds_writes", False)
+
+
+def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
+    """The hint of a backend, if it is loaded, for an error of a model."""
+    if isinstance(which, str):
+        backend = _loaded.get(which)
+    else:
+        _, backend = _arrived.get(which.name, (which, None))
+    said = getattr(backend, "hint", None)
+    return None if said is None else said(error, stage)
+
+
+def of_leaves(name: str) -> list[Callable[[Any], Any]]:
+    """The functions of this name, ``stop_gradient`` or ``value``, of backends that may own a leaf.
+
+    No leaf can belong to a library that this process has not imported.
+    """
+    own = [load(each) for each in NAMES if each in sys.modules]
+    registered = [backend for each, backend in _loaded.items() if each not in NAMES]
+    arrived = [backend for _, backend in _arrived.values()]
+    functions = [getattr(backend, name, None) for backend in (*own, *registered, *arrived)]
+    return [function for function in functions if function is not None]

@@ -1,0 +1,203 @@
+"""Rule: the base of functions that define their own derivative instead of being traced."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.tape.rule_calls import Call, call_rule
+from daskgrad.autodiff.values.descriptions import (
+    argument_name,
+    describe,
+    function_name,
+    require_pair,
+)
+from daskgrad.autodiff.values.trees import flatten, is_named
+
+
+class Rule:
+    """A function with its own rules: called on plain arrays it just runs, on boxes it is one node.
+
+    ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
+    boxes; ``kind`` names these functions in errors.
+    """
+
+    is_first_order = False
+    kind = "functions with rules of their own"
+
+    def __init__(self, fun: Callable, asked: str):
+        if not callable(fun):
+            raise TypeError(f"the argument of {asked} must be a function; found {describe(fun)}")
+        if isinstance(getattr(fun, "model", None), Model):
+            raise TypeError(
+                f"the argument of {asked} must be a plain function; found {fun!r}; apply "
+                f"dg.delayed to the result instead"
+            )
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.name = self.__name__ = function_name(fun)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for leaf in flatten((args, kwargs))[0]:
+            if hasattr(leaf, "__dask_graph__"):
+                raise TypeError(
+                    f"{self.name!r} was called on {describe(leaf)}, which has no value yet; make a "
+                    f"model of it with dg.delayed, and call that"
+                )
+        return call_rule(self, args, kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By name if its module has it and its rules, as for plain functions."""
+        modules = {getattr(rule, "__module__", "") for rule in self.rules()}
+        if is_named(self) and modules <= {self.__module__}:
+            return self.__qualname__  # type: ignore[attr-defined]
+        return super().__reduce_ex__(protocol)
+
+    def rules(self) -> list[Callable]:
+        """The user's functions that define the derivative."""
+        return []
+
+    def argument(self, number: int) -> str:
+        """A positional argument, for an error."""
+        return f"{argument_name(self.fun, number)!r} of {self.name!r}"
+
+    # ---- called by a trace
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        """The value, and the residuals for the pullback; arguments may be boxes."""
+        raise NotImplementedError
+
+    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+        """Maps a cotangent of the value to one for each positional argument, or ``None``.
+
+        ``active`` are the places of the arguments' leaves that are differentiated.
+        """
+        raise NotImplementedError
+
+    def push(self, call: Call, tangents: tuple) -> Any:
+        """The tangent of the value, from those of the positional arguments."""
+        raise NotImplementedError
+
+
+# -------------------------------------------------------------------------------------------------
+# custom_vjp: functions whose derivative the user defines.
+
+
+class custom_vjp(Rule):
+    """Gives a function a derivative that you define; a decorator.
+
+    For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or that has a
+    better derivative than its steps::
+
+        @dg.custom_vjp
+        def solve(matrix, rhs):
+            return np.linalg.solve(matrix, rhs)
+
+        def forward(matrix, rhs):
+            x = solve(matrix, rhs)
+            return x, (matrix, x)                          # the value, and residuals
+
+        def backward(residuals, cotangent):
+            matrix, x = residuals
+            w = solve(matrix.T, cotangent)
+            return -np.outer(w, x), w                      # a cotangent for each argument
+
+        solve.defvjp(forward, backward)
+
+    Call the result as you called the function: on plain arrays it is the function. It is a model
+    (``dg.delayed(solve)``, ``dg.map_sum(solve, ...)``), and may be called within models, and within
+    ``autograd.grad`` and nested derivatives. Models of backends other than autograd do not support
+    it.
+
+    Positional arguments and values are pytrees; integers, strings and other leaves that are not
+    floating-point numbers have no derivative. Nor have keyword arguments, which ``forward`` and
+    ``jvp`` get, too. The function must not depend on any other value that is differentiated.
+
+    While a derivative is taken, ``forward`` runs once instead of the function and returns its
+    value. Rules see plain arrays. Within nested derivatives they are differentiated themselves, and
+    then see autograd's boxes: write them with autograd.numpy, and call the decorated function where
+    they need its value. That the rules are right is not promised: check it with ``dg.check_grads``
+    (with ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's
+    convention. Source of the interface: JAX's ``custom_vjp``.
+
+    Examples
+    --------
+    >>> @dg.custom_vjp
+    ... def length(x):
+    ...     return np.sqrt(np.sum(x**2))
+    >>> def length_forward(x):
+    ...     value = length(x)
+    ...     return value, (x, value)
+    >>> def length_backward(residuals, cotangent):
+    ...     x, value = residuals
+    ...     return (cotangent * x / value,)
+    >>> length.defvjp(length_forward, length_backward)
+    >>> dg.grad(dg.delayed(length))(np.array([3.0, 4.0]))
+    array([0.6, 0.8])
+    """
+
+    def __init__(self, fun: Callable):
+        super().__init__(fun, "dg.custom_vjp")
+        self.forward: Callable | None = None
+        self.backward: Callable | None = None
+        self.jvp: Callable | None = None
+
+    def defvjp(self, forward: Callable, backward: Callable) -> None:
+        """Defines the rule for reverse mode.
+
+        ``forward(*args)`` returns ``(value, residuals)``; the residuals are a pytree.
+        ``backward(residuals, cotangent)`` returns a tuple with a cotangent for each positional
+        argument, in the argument's structure and shapes, or ``None`` for no derivative. Its
+        ``cotangent`` has the structure of the value, with ``None`` for leaves without derivative.
+        """
+        self.forward = self._function(forward, "defvjp")
+        self.backward = self._function(backward, "defvjp")
+
+    def defjvp(self, jvp: Callable) -> None:
+        """Defines the rule for forward mode: ``jvp(primals, tangents) -> (value, tangent)``.
+
+        ``primals`` and ``tangents`` are tuples with an entry for each positional argument; tangents
+        are zero for leaves that are not differentiated, ``None`` for leaves without derivative.
+        """
+        self.jvp = self._function(jvp, "defjvp")
+
+    def rules(self) -> list[Callable]:
+        return [rule for rule in (self.forward, self.backward, self.jvp) if rule is not None]
+
+    def _function(self, rule: Any, asked: str) -> Callable:
+        if not callable(rule):
+            raise TypeError(
+                f"the arguments of {asked} of {self.name!r} must be functions; found "
+                f"{describe(rule)}"
+            )
+        return rule
+
+    def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
+        if self.forward is not None:
+            return self._pair(self.forward(*args, **kwargs), "forward", "(value, residuals)")
+        if self.jvp is None:
+            raise self._has_no_rule("a derivative", "defvjp(forward, backward) or defjvp(jvp)")
+        return self(*args, **kwargs), None
+
+    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+        if self.backward is None:
+            raise self._has_no_rule("a derivative in reverse mode", "defvjp(forward, backward)")
+        return functools.partial(self.backward, call.residuals)
+
+    def push(self, call: Call, tangents: tuple) -> Any:
+        if self.jvp is None:
+            raise self._has_no_rule("a derivative in forward mode", "defjvp(jvp)")
+        pair = self.jvp(call.args, tangents, **call.kwargs)
+        return self._pair(pair, "jvp", "(value, tangent)")[1]
+
+    def _pair(self, pair: Any, rule: str, expected: str) -> tuple[Any, Any]:
+        asked = f"the {rule} function of {self.name!r} must return a pair {expected}"
+        return require_pair(pair, asked)
+
+    def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{self.name!r} has no rule for {asked}; define one with {self.name}.{missing}"
+        )

@@ -1,0 +1,109 @@
+"""Determinism: checks that a value and its pullback belong together if Dask ran a model again.
+
+A forward task runs again when its worker died, and a pullback without its tape is traced again. A
+model that is not deterministic then returns a different value, while other tasks may have used the
+first: no gradient belongs to both. Fingerprints find this.
+"""
+
+from typing import Any
+
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.values.addition import rounded_value
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError
+from daskgrad.autodiff.values.fingerprints import Fingerprint, agree, fingerprint
+from daskgrad.autodiff.values.trees import flatten
+
+
+def fingerprint_of(value: Any) -> Fingerprint:
+    """The fingerprint of a value, or of a sum as it will be once rounded."""
+    return fingerprint(flatten(rounded_value(value))[0])
+
+
+def require_value_seen(
+    captured: Any, cotangent: Cotangent, value_elsewhere: Any, model: Model
+) -> None:
+    """Checks that value and pullback still belong together: the forward task may have run again.
+
+    ``value_elsewhere`` is the value that others used; or fingerprints of it that sums have seen
+    (``SeenInSums``); or None if the cotangent has its fingerprint.
+    """
+    if value_elsewhere is None:
+        if cotangent.seen is not None:
+            require_same_value(captured, cotangent.seen, model)
+    elif is_seen_in_sums(value_elsewhere):
+        for other in fingerprints_in(cotangent, value_elsewhere):
+            require_same_value(captured, other, model)
+    elif value_elsewhere is not captured.value:
+        require_same_value(captured, fingerprint_of(value_elsewhere), model)
+
+
+def require_same_value(captured: Any, other: Fingerprint, model: Model) -> None:
+    require_agreement(captured.fingerprint, other, f"model {model.name!r}")
+
+
+RAN_AGAIN = "run again on the same arguments, it returned a different value"
+RAN_TWICE = "it was run twice, and two consumers of its value saw different values"
+
+
+def require_agreement(
+    first: Fingerprint, second: Fingerprint, what: str, happened: str = RAN_AGAIN
+) -> None:
+    if not agree(first, second):
+        raise NondeterministicModelError(
+            f"{what} is not deterministic: {happened}; pass it a generator (dg.random.generators) "
+            f"instead of drawing from global state"
+        )
+
+
+def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
+    """Checks that the consumers of one value, whose cotangents are added, saw the same value."""
+    require_agreement(first, second, f"model {name!r}", RAN_TWICE)
+
+
+# ------------------------------------------------------------------------- what sums have seen
+
+
+@carrier
+class SumWithFingerprints:
+    """A sum, and the fingerprints of its terms."""
+
+    value: Any
+    terms: tuple[Fingerprint, ...]
+
+
+@carrier
+class Fingerprints:
+    """The fingerprints of the terms of a sum, in order."""
+
+    terms: tuple[Fingerprint, ...]
+
+
+# First whether the cotangent has a fingerprint, too; then pairs of Fingerprints and a number there.
+SeenInSums = list[Any]
+
+
+def is_seen_in_sums(value_elsewhere: Any) -> bool:
+    is_list = type(value_elsewhere) is list and len(value_elsewhere) > 1
+    return is_list and type(value_elsewhere[1]) is Fingerprints
+
+
+def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerprint]:
+    """The fingerprints of a value that its consumers, sums among them, have seen."""
+    saw_value, *pairs = in_sums
+    seen = [cotangent.seen] if saw_value and cotangent.seen is not None else []
+    return [*seen, *[of.terms[place] for of, place in zip(pairs[::2], pairs[1::2], strict=True)]]
+
+
+def fingerprints_of(
+    added: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
+) -> Fingerprints:
+    """The fingerprints of a sum's terms; checks that the sum's consumers saw this sum.
+
+    ``names`` are the names of the models of its terms.
+    """
+    own = fingerprint_of(added.value)
+    for other in fingerprints_in(cotangent, in_sums):
+        require_agreement(own, other, f"one of the models whose values were added up ({names})")
+    return Fingerprints(added.terms)

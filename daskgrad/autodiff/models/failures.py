@@ -1,0 +1,263 @@
+"""Failures: notes on exceptions that name the stage, the model and the arguments."""
+
+import copyreg
+import pickle
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.model import (
+    Call,
+    Model,
+    SentFunction,
+    described_arguments,
+    plain_function,
+)
+from daskgrad.autodiff.values.descriptions import argument_name
+from daskgrad.autodiff.values.trees import flatten
+
+# -------------------------------------------------------------------------------------------------
+# Portable errors: exceptions that arrive in other processes with types, notes and causes.
+
+LONG = 200  # frames in a traceback: pickle can take about 300
+ENDS = 30  # frames to keep at each end of a longer traceback
+
+
+def shorten(error: BaseException) -> None:
+    """Removes frames from the middle of a traceback that is too long to be pickled.
+
+    Dask would send its text instead, which the client cannot load: it would wait for ever.
+    """
+    for each in linked(error):
+        frames = traceback_of(each)
+        if len(frames) > LONG:
+            frames[ENDS - 1].tb_next = frames[-ENDS]
+            left_out = len(frames) - 2 * ENDS
+            each.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
+
+
+def linked(error: BaseException) -> list[BaseException]:
+    """An exception, and all others that its traceback shows."""
+    found: list[BaseException] = [error]
+    for each in found:
+        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        for other in (each.__cause__, each.__context__, *parts):
+            if other is not None and not any(other is known for known in found):
+                found.append(other)
+    return found
+
+
+def traceback_of(error: BaseException) -> list[types.TracebackType]:
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    return frames
+
+
+def make_portable(error: Exception) -> None:
+    """Makes sure that an exception arrives in another process with its type and notes.
+
+    One whose ``__init__`` does not take ``args`` cannot be loaded, and one that holds a lock cannot
+    be sent: Dask would raise another, or lose the process. Its workers need ``make_plain``, too.
+    """
+    if not is_portable(error):
+        copyreg.pickle(type(error), reduce_exception)
+
+
+def is_portable(value: Any) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(value))
+    except Exception:
+        return False
+    return True
+
+
+def portable_args(error: BaseException) -> tuple:
+    """An exception's arguments; those that cannot be sent as text."""
+    return tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
+
+
+def reduce_exception(error: Exception) -> tuple[Callable, tuple]:
+    state = {name: value for name, value in error.__dict__.items() if is_portable(value)}
+    return load_exception, (type(error), portable_args(error), state)
+
+
+def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def make_plain(error: Exception) -> None:
+    """Replaces attributes that cannot be sent by their text, or a worker would send only text."""
+    for each in linked(error):
+        each.args = portable_args(each)
+        for name, value in vars(each).items():
+            if not is_portable(value):
+                setattr(each, name, repr(value))
+
+
+# -------------------------------------------------------------------------------------------------
+# Failures: notes on exceptions that name the stage, the model and the arguments.
+
+
+class Partition(NamedTuple):
+    """A partition of a collection whose number of items is unknown before it is computed.
+
+    ``item``: one of its items; ``None`` stands for the whole partition.
+    """
+
+    number: int
+    item: int | None = None
+
+    def __str__(self) -> str:
+        whole = f"partition {self.number}"
+        return whole if self.item is None else f"item {self.item} of {whole}"
+
+
+class StepNumber(NamedTuple):
+    """The number of a step of a loop."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"step {self.number}"
+
+
+class StepOfBlock(NamedTuple):
+    """A step of one block of a grid."""
+
+    block: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"block {self.block}, step {self.number}"
+
+
+Place = (
+    int | Partition | StepNumber | StepOfBlock | None
+)  # where a call stands: an int is the number of an item
+
+
+def argument_label(call: Call, number: int) -> str:
+    """The name of the model's argument that an input is, or is a part of."""
+    marks = [object() for _ in range(1 + max([number for _, number in call.holes]))]
+    args, kwargs = call.arguments(marks)
+    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+    mark = marks[number]
+    return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
+
+
+def term_at(place: Place) -> str:
+    """The term of a sum or the step of a loop, for messages; empty for other calls."""
+    if place is None:
+        return ""
+    return f"item {place}" if isinstance(place, int) else str(place)
+
+
+def at(place: Place) -> str:
+    """The same, after a comma."""
+    return "" if place is None else f", {term_at(place)}"
+
+
+class Blame(NamedTuple):
+    """Adds notes to an exception: stage and model that it came from, and the arguments' shapes."""
+
+    stage: str
+    model: Model
+    call: Call
+    inputs: Sequence[Any]
+    place: Place = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, Exception):
+            self.note(error)
+
+    def note(self, error: Exception) -> None:
+        """Adds the notes."""
+        where = f"model {self.model.name!r}{at(self.place)}"
+        shapes = ", ".join(described_arguments(self.call, self.inputs))
+        error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
+        said = [
+            registry.hint(
+                self.model.backend, error, "forward" if is_pushed(self.model) else self.stage
+            ),
+            f"{where} {WRITE}" if is_write(error) else None,
+            note_of_module(error),
+            note_of_foreign(self.model, *self.call.arguments(self.inputs)),
+        ]
+        for each in said:
+            if each is not None:
+                error.add_note(f"daskgrad: {each}")
+        shorten(error)
+        make_portable(error)
+
+
+def is_pushed(model: Model) -> bool:
+    """Whether a model runs in forward mode, which traces it in any pass."""
+    fun: Any = model.fun.loaded if isinstance(model.fun, SentFunction) else model.fun
+    return hasattr(fun, "daskgrad_pushed")
+
+
+# ---------------------------------------------------------------------------- possible reasons
+
+SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
+    *("destination is read-only", "array is read-only", "COPY base is read-only"),
+    *("flag set is read-only", "swapped is read-only", "read-only memory", "readonly arrays"),
+    *("buffer is not writable", "contiguous, writable", "must be read-write"),
+    *("output array is not acceptable", "does not own its data"),
+)
+
+WRITE = (
+    "may have written into an argument, or passed it to compiled code that may; the arguments of "
+    "models, and of the rules of dg.custom_vjp, are read-only while a model runs, since others use "
+    "the same arrays: copy the array first"
+)
+
+
+def is_write(error: Exception) -> bool:
+    """Whether an error may come from writing into a read-only array."""
+    is_kind = isinstance(error, ValueError | TypeError | BufferError)
+    return is_kind and any(sign in str(error) for sign in SIGNS)
+
+
+def note_of_module(error: Exception) -> str | None:
+    """A note on a module that a worker does not have."""
+    if not (isinstance(error, ModuleNotFoundError) and error.name):
+        return None
+    package = error.name.partition(".")[0]
+    return (
+        f"the process that runs the model has no module {error.name!r}; install {package!r} there, "
+        f"or send its file with client.upload_file({package + '.py'!r})"
+    )
+
+
+def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
+    """A note on the arguments of a failed model that are arrays of libraries other than NumPy."""
+    fun = plain_function(model.fun)
+    named = [(argument_name(fun, number), arg) for number, arg in enumerate(args)]
+    foreign = [
+        name if name.startswith("argument ") else f"argument {name!r}"
+        for name, arg in [*named, *kwargs.items()]
+        if any(map(is_foreign, flatten(arg)[0]))
+    ]
+    if not foreign:
+        return None
+    backend = getattr(model.backend, "name", model.backend)
+    return (
+        f"{', '.join(foreign)}: arrays of other libraries are passed on unchanged; pass NumPy "
+        f"arrays, which backend {backend!r} can use"
+    )
+
+
+def is_foreign(leaf: Any) -> bool:
+    return hasattr(type(leaf), "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic)

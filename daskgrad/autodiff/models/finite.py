@@ -1,0 +1,153 @@
+"""Finite: NaNs and infinities are errors where they arise: of a model, an item or a sum.
+
+While ``debug_nans`` is active, tasks carry a flag, so that it does not matter who runs them. If it
+is set, each run of a model, pullback and addition checks its result.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import optree
+
+from daskgrad.autodiff.models.captured import Gradient
+from daskgrad.autodiff.models.failures import Blame, argument_label, at
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.values.addition import final_leaves
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves
+from daskgrad.autodiff.values.rows import Rows
+from daskgrad.autodiff.values.slopes import Slopes
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten
+
+_DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", default=False)
+
+
+@contextmanager
+def debug_nans() -> Iterator[None]:
+    """A context in which NaNs and infinities in values, cotangents and gradients are errors.
+
+    The error is of the first task on its path through the graph that makes one. It names the model,
+    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and which
+    arguments are finite. Infinity counts even if the model intends it (a log density of zero).
+    Arguments and items may be infinite or NaN, as long as values and derivatives are not.
+
+    Works on every scheduler, for plain values and for gradients. Meanwhile everything is evaluated
+    as tasks, small evaluations and placed items, too, with the same bits. Holds for evaluations in
+    this thread within the context: a collection that ``differentiate`` returned before it is not
+    watched. Costs nothing outside the context.
+
+    Raises
+    ------
+    FloatingPointError
+        from an evaluation within the context.
+
+    Examples
+    --------
+    >>> with dg.debug_nans():
+    ...     dg.grad(dg.delayed(lambda x: np.sum(x) * np.inf, name="hot"))(np.ones(2))
+    Traceback (most recent call last):
+        ...
+    FloatingPointError: model 'hot', forward pass: the value has inf; argument 0 is finite
+    """
+    before = _DEBUGGING.get()
+    try:
+        _DEBUGGING.set(True)  # not before "try": Ctrl-C may come as it returns
+        yield
+    finally:
+        _DEBUGGING.set(before)
+
+
+is_debugging = _DEBUGGING.get
+
+
+REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)
+
+is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
+
+
+# ---------------------------------------------------------------------------- what must be finite
+
+
+def require(where: Blame, what: str, tree: Any) -> None:
+    """Raises unless a tree is finite; ``where``: the call, or the term of a sum, that made it."""
+    found = trouble(tree)
+    if found is None:
+        return
+    args, kwargs = where.call.arguments(where.inputs)
+    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+    raise FloatingPointError(
+        f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {what} {found}; "
+        + "; ".join([f"{name} {trouble(arg) or 'is finite'}" for name, arg in named])
+    )
+
+
+def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: Any) -> None:
+    """Checks the value, and the gradient if it was computed at once."""
+    require(where, "the value", value)
+    if isinstance(pullback, Gradient):
+        backward = where._replace(stage="backward")
+        require_pulled(backward, active, pullback.leaves, "gradient with respect to")
+
+
+def require_pulled(
+    where: Blame, active: Sequence[Any], leaves: Leaves, what: str = "cotangent of"
+) -> None:
+    """Checks the cotangents of the active inputs, leaf by leaf."""
+    rest = iter(final_leaves(leaves))
+    for number, *_ in active:
+        own, structure = flatten(where.inputs[number])
+        tree = optree.tree_unflatten(structure, list(itertools.islice(rest, len(own))))
+        require(where, f"the {what} {argument_label(where.call, number)}", tree)
+
+
+def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
+    """Checks the cotangent of a value, which users may pass in."""
+    found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
+    if found is not None:
+        raise FloatingPointError(
+            f"model {model.name!r}, backward pass: the cotangent that arrives at its value {found}"
+        )
+
+
+def require_sum(what: str, leaves: Sequence[Any]) -> None:
+    """Checks a sum of finite terms or blocks, or a multiple of one."""
+    if trouble(list(final_leaves(tuple(leaves)))) is not None:
+        raise FloatingPointError(
+            f"{what} is not finite, but each of its terms is: they overflow, or their factor is "
+            f"infinite"
+        )
+
+
+# ---------------------------------------------------------------------------------- in words
+
+
+def trouble_in(leaf: Any) -> str | None:
+    """The first entry of a leaf that is not finite, and where it is."""
+    if isinstance(leaf, Rows | Slopes):
+        found = trouble_in(leaf.values)
+        return None if found is None else f"{found} of the values of its {leaf!r}"
+    if not isinstance(leaf, np.ndarray | np.generic | float | complex):
+        return None
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "fc" or np.all(np.isfinite(array)):
+        return None
+    bad = np.argwhere(~np.isfinite(array))
+    entry = array[tuple(bad[0])]
+    kind = "NaN" if np.isnan(entry) else str(entry)
+    if not array.ndim:
+        return kind
+    return f"{kind} at [{', '.join(map(str, bad[0]))}] ({len(bad)} of {array.size} entries)"
+
+
+def trouble(tree: Any) -> str | None:
+    """The first entry of a pytree that is not finite, in words; None where all are finite."""
+    paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True, namespace=NAMESPACE)
+    for path, leaf in zip(paths, leaves, strict=True):
+        found = trouble_in(leaf)
+        if found is not None:
+            where = "".join([f"[{entry!r}]" for entry in path])
+            return f"has {found}" + (f" of its entry {where}" if where else "")
+    return None

@@ -1,0 +1,263 @@
+"""Local Jacobians: models that take values with slopes and return such, by the chain rule.
+
+A model's Jacobian takes as few products as its structure allows. Columns of which no entry of the
+value has two share a tangent (A. R. Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of
+sparse Jacobian matrices", 1974); a value with fewer entries is pulled back, entry by entry.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.duals import Dual, DualArguments, linearized
+from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.tracing import require_numbers
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import is_differentiable
+from daskgrad.autodiff.values.slopes import (
+    NO_COLUMNS,
+    Left,
+    Slopes,
+    Unit,
+    as_matrix,
+    chained,
+    stacked,
+    taken_rows,
+    widths,
+)
+from daskgrad.autodiff.values.trees import flatten, unflatten
+from daskgrad.autodiff.values.vectors import unit
+
+PER_PRODUCT = 1000  # columns, of which it takes as long to find the structure as one product
+Parts = list[tuple[Slopes, np.ndarray]]  # slopes of the inputs, and which columns those have
+
+
+def unit_slopes(value: Any, first: int) -> Dual:
+    """A value with its slopes by its own entries, which are the columns from ``first`` on."""
+    leaves, structure = flatten(value)
+    slopes: list[Any] = [None] * len(leaves)
+    for place, leaf in enumerate(leaves):
+        if is_differentiable(leaf):
+            shape, last = np.shape(leaf), first + np.size(leaf)
+            slopes[place] = Unit(np.arange(first, last).reshape(shape))
+            first = last
+    return Dual(value, (unflatten(structure, slopes),))
+
+
+@carrier
+class LocalJacobian:
+    """The function of a model on values with slopes.
+
+    ``most``: it leaves the slopes out if they take more products than this.
+    """
+
+    model: Model
+    most: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Dual:
+        arguments = DualArguments(args, kwargs)
+        given: list[Any] = arguments.directions[0]
+        products = [each.products for each in given if type(each) is Left]
+        if products:
+            structures: list[Any] = []
+            outputs = arguments.function_of(self.model, structures)(*arguments.values)
+            structure, slopes = structures[0], left(outputs, max(products))
+        else:
+            outputs, push, structure = linearized(self.model, arguments.renewed())
+            slopes = LocalCall(self, arguments, outputs, push).slopes(given)
+        value = unflatten(structure, outputs)
+        require_numbers(outputs, value, self.model)
+        return Dual(value, (unflatten(structure, slopes),))
+
+
+def left(outputs: Sequence[Any], products: int) -> list[Any]:
+    return [Left(np.shape(leaf), products) if is_differentiable(leaf) else None for leaf in outputs]
+
+
+class LocalCall:
+    """One call of a model, with the map of its tangents."""
+
+    def __init__(
+        self, local: LocalJacobian, arguments: DualArguments, outputs: list[Any], push: Callable
+    ):
+        self._local, self._arguments, self._push = local, arguments, push
+        self._backend: Any = registry.load(local.model.backend)
+        self._inputs, self._outputs = arguments.values, outputs
+        self._places = [n for n, leaf in enumerate(outputs) if is_differentiable(leaf)]
+        leaves = [*self._inputs, *[outputs[place] for place in self._places]]
+        self._is_real = not any(map(np.iscomplexobj, leaves))
+
+    def slopes(self, given: Sequence[Any]) -> list[Any]:
+        """The slopes of the outputs, from those of the inputs."""
+        matrices = list(map(as_matrix, given, self._inputs))
+        moved = self._moved(matrices)
+        if moved is not None:
+            return moved
+        columns = np.unique(np.concatenate([NO_COLUMNS, *[each.columns for each in matrices]]))
+        if len(columns) > PER_PRODUCT * self._local.most:
+            return left(self._outputs, self._local.most + 1)
+        sizes = [len(each.ends) for each in matrices]
+        if not (self._is_real and sum(sizes) < len(columns)):
+            return self._by_columns(matrices, columns)
+        own = [
+            as_matrix(unit_slopes(leaf, first).tangents[0], leaf)
+            for leaf, first in zip(self._inputs, accumulate(sizes, initial=0), strict=False)
+        ]
+        found, inner = self._by_columns(own, np.arange(sum(sizes))), stacked(matrices)
+        return [chained(each, inner) if type(each) is Slopes else each for each in found]
+
+    def _moved(self, matrices: list[Slopes]) -> list[Any] | None:
+        """The same if the model only moves entries: without a product."""
+        ends = accumulate([len(each.ends) for each in matrices])
+        places = [
+            np.arange(end - len(each.ends), end).reshape(each.shape)
+            for end, each in zip(ends, matrices, strict=True)
+        ]
+        found = self._backend.Dependence.moved(self._push, places)
+        if found is None:
+            return None
+        inner = stacked(matrices)
+        slopes: list[Any] = [None] * len(self._outputs)
+        for place in self._places:
+            leaf = self._outputs[place]
+            rows = np.full(np.size(leaf), -1) if found[place] is None else found[place]
+            slopes[place] = inner.taken(np.shape(leaf), np.ravel(rows).astype(int))
+            slopes[place].values = slopes[place].values.astype(np.result_type(leaf), copy=False)
+        return slopes
+
+    def _by_columns(self, matrices: list[Slopes], columns: np.ndarray) -> list[Any]:
+        """The same, by products with the columns that there are."""
+        own = [np.searchsorted(columns, each.columns) for each in matrices]
+        depends = self._backend.Dependence(self._push, list(map(sets_of_rows, matrices, own)))
+        sizes = [np.size(self._outputs[place]) for place in self._places]
+        patterns = Patterns([depends.outputs[place] for place in self._places])
+        colours = colours_of(patterns.sets, len(columns))
+        pushes = int(colours.max(initial=-1)) + 1
+        pulls = sum(sizes) if self._is_real else pushes
+        products = min(pushes, pulls)
+        if products > self._local.most:
+            return left(self._outputs, products)
+        parts = list(zip(matrices, own, strict=True))
+        if pulls < pushes:
+            colours, found = np.arange(len(columns)), self._pulled(parts, len(columns))
+        else:
+            try:
+                found = self._pushed(parts, colours, pushes, depends.push)
+            except NotImplementedError:  # there is a rule for gradients alone, or none
+                colours, found = np.arange(len(columns)), self._pulled(parts, len(columns))
+        slopes: list[Any] = [None] * len(self._outputs)
+        for number, place in enumerate(self._places):
+            ends, local, values = patterns.filled(number, found[number], colours)
+            slopes[place] = Slopes(np.shape(self._outputs[place]), ends, columns[local], values)
+        return slopes
+
+    def _pushed(self, parts: Parts, colours: np.ndarray, count: int, push: Callable) -> list[Any]:
+        """For each output an array with a row a colour: the sum of the columns that have it."""
+        seeds = []
+        for (matrix, local), leaf in zip(parts, self._inputs, strict=True):
+            dense = np.zeros((count, len(matrix.ends)), np.result_type(leaf))
+            used = colours[local] >= 0
+            dense[colours[local][used], matrix.rows[used]] = matrix.values[used]
+            seeds.append(dense.reshape(count, *matrix.shape))
+        leaves = [self._outputs[place] for place in self._places]
+        found = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
+        for colour in range(count):
+            columns = frozenset(np.flatnonzero(colours == colour).tolist())
+            tangents = push([dense[colour] for dense in seeds], columns)
+            for products, place in zip(found, self._places, strict=True):
+                products[colour] = np.ravel(tangents[place])
+        return found
+
+    def _pulled(self, parts: Parts, count: int) -> list[Any]:
+        """For each output an array with a row a column, by its pullback."""
+        function = self._arguments.function_of(self._local.model, [])
+        _, tape = self._backend.trace(function, self._inputs)
+        found = []
+        for place in self._places:
+            leaf = self._outputs[place]
+            dense = np.zeros((count, np.size(leaf)), np.result_type(leaf))
+            for row in range(np.size(leaf)):
+                cotangents: list[Any] = [None] * len(self._outputs)
+                (cotangents[place],) = unit([leaf], row)
+                for (matrix, local), pulled in zip(parts, tape.pull(cotangents), strict=True):
+                    if pulled is not None:
+                        terms = matrix.values * np.ravel(pulled)[matrix.rows]
+                        dense[:, row] += np.bincount(local, terms, count)
+            found.append(dense)
+        return found
+
+
+def sets_of_rows(matrix: Slopes, columns: np.ndarray) -> Any:
+    """The columns of each row as frozen sets, in the leaf's shape; one set if all have the same."""
+    count = len(matrix.ends)
+    first = columns[: matrix.ends[0]] if count else columns
+    if columns.size == count * first.size and np.all(columns.reshape(count, first.size) == first):
+        return frozenset(first.tolist())
+    numbers, start, found = columns.tolist(), 0, np.empty(count, object)
+    known: dict[tuple[int, ...], frozenset[int]] = {}
+    for row, end in enumerate(matrix.ends.tolist()):
+        key = tuple(numbers[start:end])
+        found[row] = known.setdefault(key, frozenset(key))
+        start = end
+    return found.reshape(matrix.shape)
+
+
+class Patterns:
+    """Which columns the entries of some leaves have: the ``sets`` that there are, each once."""
+
+    def __init__(self, columns: Sequence[Any]):
+        numbers: dict[frozenset[int], int] = {}
+        self._numbers: list[Any] = []  # of the sets of each leaf's entries, or of the one of all
+        for each in columns:
+            if isinstance(each, np.ndarray):
+                found = [numbers.setdefault(one, len(numbers)) for one in each.flat]
+                self._numbers.append(np.array(found, np.intp))
+            else:  # of a constant there is none
+                one = frozenset() if each is None else each
+                self._numbers.append(numbers.setdefault(one, len(numbers)))
+        self.sets = list(numbers)
+        self._ends = np.cumsum([len(each) for each in self.sets], dtype=np.intp)
+        ascending = [column for each in self.sets for column in sorted(each)]
+        self._columns = np.array(ascending, np.intp)
+
+    def filled(
+        self, number: int, products: np.ndarray, colours: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of a leaf's matrix: where each row ends, and the columns and values of all entries, from
+        an array with a row a colour."""
+        rows, size = self._numbers[number], products.shape[1]
+        if type(rows) is int:  # in a tenth of the time
+            own = self._columns[self._ends[rows] - len(self.sets[rows]) : self._ends[rows]]
+            ends = own.size * np.arange(1, size + 1)
+            return ends, np.tile(own, size), products[colours[own]].T.ravel()
+        taken, ends = taken_rows(self._ends, rows)
+        columns, places = self._columns[taken], np.repeat(np.arange(size), widths(ends))
+        return ends, columns, products[colours[columns], places]
+
+
+def colours_of(sets: Sequence[frozenset[int]], count: int) -> np.ndarray:
+    """A colour for each column, so that no set has two columns of one; -1 for those in no set.
+
+    Each column gets the first colour that is free in all its sets.
+    """
+    sets_with: list[list[int]] = [[] for _ in range(count)]
+    for number, each in enumerate(sets):
+        for column in each:
+            sets_with[column].append(number)
+    used: list[set[int]] = [set() for _ in sets]
+    free = [0] * len(sets)  # the first colour that is not used
+    colours = np.full(count, -1)
+    for column, numbers in enumerate(sets_with):
+        if numbers:
+            colour = max([free[number] for number in numbers])
+            while any([colour in used[number] for number in numbers]):
+                colour += 1
+            colours[column] = colour
+            for number in numbers:
+                used[number].add(colour)
+                while free[number] in used[number]:
+                    free[number] += 1
+    return colours

@@ -1,0 +1,179 @@
+"""Models and their calls, as they travel to the workers."""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.libraries.by_hand import WithGradient
+from daskgrad.autodiff.values.carriers import Structure
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.memory import Sealed, out_of_band
+from daskgrad.autodiff.values.pickling import digest
+from daskgrad.autodiff.values.protection import protect
+
+KEEP = ("auto", "gradient", "tape", "recompute")
+
+
+class Operator(NamedTuple):
+    """What a pass over a graph knows about an elementwise model without running it.
+
+    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: the operands in
+    each of which it is linear if the others are constant.
+    """
+
+    signs: tuple[int, ...] = ()
+    linear_in: tuple[int, ...] = ()
+
+    def is_linear(self, are_active: Sequence[bool]) -> bool:
+        """Whether its tangent needs the tangents of the active operands, and not their values."""
+        active = [number for number, is_active in enumerate(are_active) if is_active]
+        return bool(self.signs) or (len(active) == 1 and active[0] in self.linear_in)
+
+
+class Model(NamedTuple):
+    """A function that daskgrad may differentiate, and how; ``operator`` if it is one."""
+
+    fun: Callable[..., Any]
+    name: str
+    backend: Any = "autograd"  # a name, or on a worker a registered backend as it was sent
+    keep: str = "auto"
+    operator: Operator | None = None
+
+    def sent(self) -> "Model":
+        """The model as it travels, with its function as bytes."""
+        if isinstance(self.fun, SentFunction):
+            return self
+        return self._replace(fun=SentFunction.of(self), backend=registry.sent(self.backend))
+
+    def __reduce__(self) -> tuple:
+        *fields, operator = self.sent()
+        return Model, (*fields, *(() if operator is None else (operator,)))
+
+
+class SentFunction(Sealed):
+    """A model's function, loaded at its first call: only its own task fails if that fails."""
+
+    __slots__ = ("_digest", "_lock", "backend")
+
+    def __init__(self, data: bytes, backend: Any, digest: bytes | None = None):
+        super().__init__(data)
+        self.backend = backend
+        self._digest = digest
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, model: Model) -> "SentFunction":
+        return cls(registry.load(model.backend).dumps(model.fun), registry.sent(model.backend))
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return SentFunction, (out_of_band(self.data, protocol), self.backend)
+
+    @property
+    def daskgrad_digest(self) -> bytes:
+        """The key of this function for a backend that keeps compiled functions."""
+        if self._digest is None:
+            self._digest = digest(self.data)
+        return self._digest
+
+    def unloaded(self) -> "SentFunction":
+        return SentFunction(self.data, self.backend, self.daskgrad_digest)
+
+    def load(self) -> Callable:
+        """The function; threads that ask at once get one."""
+        if self.loaded is None:
+            with self._lock:
+                return super().load()
+        return self.loaded
+
+    def _unpickle(self) -> Callable:
+        return registry.load(self.backend).loads(self.data)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.load()(*args, **kwargs)
+
+
+class Call(NamedTuple):
+    """The arguments of one call: a pytree of constants with holes where the inputs go.
+
+    ``holes`` are pairs (position among the leaves, number of the input).
+    """
+
+    leaves: tuple[Any, ...]
+    structure: Structure
+    holes: tuple[tuple[int, int], ...]
+
+    def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments, with the inputs unprotected."""
+        return self.structure.unflatten(self.filled(inputs))
+
+    def arguments_of_run(self, inputs: Sequence[Any], are_writeable: bool) -> tuple[tuple, dict]:
+        """The arguments of one run: inputs are read-only, and random generators are copies."""
+        return self.structure.unflatten(protect(self.filled(inputs), are_writeable))
+
+    def filled(self, inputs: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments, if the inputs are leaves."""
+        leaves = list(self.leaves)
+        for position, number in self.holes:
+            leaves[position] = inputs[number]
+        return leaves
+
+
+def plain_function(fun: Any) -> Callable:
+    """The function that the user wrote, out of its wrappers; loads nothing."""
+    if isinstance(fun, SentFunction):
+        return fun if fun.loaded is None else plain_function(fun.loaded)
+    if type(fun) is WithGradient:
+        return plain_function(fun.fun)
+    inner = getattr(fun, "model", None)
+    return plain_function(inner.fun) if isinstance(inner, Model) else fun
+
+
+def identity(model: Model) -> tuple[str, Any]:
+    """A key that tells models of one name apart, and is stable if a function is defined again."""
+    fun: Any = plain_function(model.fun)
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return model.name, getattr(fun, "__code__", type(fun))
+
+
+_RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
+
+inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing is recorded
+
+
+def load(model: Model) -> None:
+    """Loads a function that was sent, before it counts as running: imports are no models."""
+    if isinstance(model.fun, SentFunction):
+        model.fun.load()
+
+
+def run_as_model(fun: Callable, *args: Any) -> Any:
+    """Calls a function that runs a model."""
+    before = _RUNNING.get()
+    try:
+        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
+        return fun(*args)
+    finally:
+        _RUNNING.set(before)
+
+
+def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """The value of a call."""
+    load(model)
+    backend = registry.load(model.backend)
+    arguments = call.arguments_of_run(inputs, registry.finds_writes(backend))
+    return run_as_model(backend.run, model.fun, *arguments)
+
+
+def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
+    """The results of a backend that evaluates many items at once, for runs of a block's items."""
+    found = backend.trace_block(block)
+    return iter(lambda: run_as_model(next, found, None), None)
+
+
+def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:
+    args, kwargs = call.arguments(inputs)
+    return [*map(describe, args), *[f"{name}={describe(value)}" for name, value in kwargs.items()]]

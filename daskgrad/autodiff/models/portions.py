@@ -1,0 +1,348 @@
+"""Portions: cotangents of single items of a list, tuple or dict that a model returned.
+
+A node that takes one item out of a container sends back a cotangent of that item alone, a portion.
+Portions are added item by item, and become the cotangent of the container once: for n items with a
+node each, full cotangents with zeros would take n² space. So it is with entries of arrays, which
+are ``selections``, and with duals of either.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.models import finite
+from daskgrad.autodiff.models.captured import Captured
+from daskgrad.autodiff.models.determinism import (
+    fingerprint_of,
+    require_same_input,
+    require_value_seen,
+)
+from daskgrad.autodiff.models.duals import Dual
+from daskgrad.autodiff.models.failures import Blame
+from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.pullbacks import (
+    add_cotangents,
+    capture,
+    each_of,
+    evaluate,
+    pull_back,
+    seed,
+)
+from daskgrad.autodiff.models.tracing import Active, as_moved
+from daskgrad.autodiff.values.addition import Add, pairwise
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, add, zeros
+from daskgrad.autodiff.values.entries import entries_of
+from daskgrad.autodiff.values.fingerprints import Fingerprint, fingerprint
+from daskgrad.autodiff.values.memory import canonical, takes_as_arrived
+from daskgrad.autodiff.values.protection import read_only_leaf
+from daskgrad.autodiff.values.rows import (
+    Rows,
+    are_many,
+    coalesce,
+    disjoint_sum,
+    final_leaf,
+    is_small,
+    loose_rows,
+)
+from daskgrad.autodiff.values.trees import Children, flatten
+
+# -------------------------------------------------------------------------------------------------
+# Selections: cotangents of entries of an array that a model returned, as rows.
+#
+# A node that selects entries of an array, or of a dual of arrays, sends back rows: these entries,
+# and where they stand. Adders add them as rows, along the tree of arrays, and the last one makes an
+# array of them once: n selections with an array each would take n times its size. No bit changes:
+# see ``values.rows``.
+
+
+@carrier
+class Selected:
+    """Cotangents of some entries of a value, as rows, leaf by leaf; an array where that is quicker.
+
+    ``seen``: pairs of an index and the fingerprint of what it selected, where that is watched.
+    """
+
+    leaves: Leaves
+    seen: tuple[tuple[Any, Fingerprint], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Selected({', '.join(map(repr, self.leaves))})"
+
+
+def arrays_of(value: Any) -> Sequence[Any]:
+    """The arrays of a value of which a node may select entries; none if it is another value."""
+    arrays = (value.value, *value.tangents) if type(value) is Dual else (value,)
+    first = arrays[0]
+    if type(first) is not np.ndarray or not first.ndim or first.dtype.kind not in "fc":
+        return ()
+    return arrays if all([np.shape(array) == first.shape for array in arrays]) else ()
+
+
+def is_most(item: Any, value: Any) -> bool:
+    """Whether the cotangent of a large item is as quick as an array of the value's shape."""
+    (first, *_), (whole, *_) = arrays_of(item) or (None,), arrays_of(value)
+    return first is not None and not is_small(first) and are_many(first.size, whole.shape)
+
+
+def as_selected(cotangent: Cotangent) -> Selected:
+    """The cotangent of all of a value, to be added to those of its entries."""
+    return Selected(cotangent.leaves, () if cotangent.seen is None else ((..., cotangent.seen),))
+
+
+def rows_at(index: Any, value: Any, leaves: Sequence[Any]) -> Leaves:
+    """The cotangents of a value's arrays from those of what an index selects."""
+    arrays = arrays_of(value)
+    entries = entries_of(index, arrays[0].shape)
+    found: list[Any] = [None] * len(arrays)
+    for number, (array, leaf) in enumerate(zip(arrays, leaves, strict=True)):
+        if leaf is not None and entries is not None:
+            found[number] = added_up(entries.rows(leaf))
+        elif leaf is not None:  # all of the array, once
+            found[number] = np.zeros(array.shape, array.dtype)
+            found[number][index] += leaf
+    return tuple(found)
+
+
+def added_up(rows: Rows) -> Rows:
+    """Loose rows, with those of one entry added up in their order."""
+    found = coalesce(rows.indices, rows.values)
+    return loose_rows(rows.shape, rows.axes, *found, is_asked=False)
+
+
+def add_selected(terms: Sequence[Selected]) -> Selected:
+    """The sum of some terms, along the tree."""
+    leaves = [_add_rows(each) for each in zip(*[term.leaves for term in terms], strict=True)]
+    return Selected(tuple(leaves), tuple([pair for term in terms for pair in term.seen]))
+
+
+def _add_rows(terms: Sequence[Any]) -> Any:
+    if all([type(term) is Rows for term in terms]):
+        total = disjoint_sum(terms)
+        if total is not None:
+            return total
+    (leaf,) = pairwise([(term,) for term in terms], add)
+    return leaf
+
+
+# -------------------------------------------------------------------------------------------------
+# Portions: cotangents of single items of a list, tuple or dict that a model returned.
+
+CONTAINERS = (list, tuple, dict)
+
+
+@carrier
+class Portion:
+    """Cotangents of some items of a container, by the items' entries."""
+
+    items: dict[Any, Cotangent]
+
+    def __repr__(self) -> str:
+        return f"Portion({self.items})"
+
+
+@carrier
+class Strips:
+    """Cotangents of some parts of the arrays of a value: pairs of slices and leaves."""
+
+    parts: Any
+
+    def __repr__(self) -> str:
+        return f"Strips({len(self.parts)})"
+
+    def added_to(self, leaves: Sequence[Any]) -> None:
+        """Adds them, in their order, to arrays that may be overwritten."""
+        for place, part in self.parts:
+            for leaf, cotangent in zip(leaves, part, strict=True):
+                if cotangent is not None:
+                    leaf[place] += cotangent
+
+
+# ---------------------------------------------------------------------- the tasks of an item's node
+
+
+def is_entry(value: Any, index: Any) -> bool:
+    """Whether an index stands for an item of a container, or of a dual of one."""
+    container = value.value if type(value) is Dual else value
+    return type(container) in CONTAINERS and isinstance(index, int | str | np.integer)
+
+
+@takes_as_arrived
+def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
+    """The value of an item's node; traces nothing."""
+    index = index_in(call, inputs)
+    if arrays_of(inputs[0]) or is_entry(inputs[0], index):
+        return item_of(index, Blame("value", model, call, inputs))
+    return evaluate(model, call, canonical(inputs))
+
+
+@takes_as_arrived
+def capture_item(
+    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
+) -> Captured:
+    """Takes an item out of a value without reading the rest; otherwise as ``capture``."""
+    value, index = inputs[0], index_in(call, inputs)
+    if arrays_of(value) and not active[0].asked:  # the tape knows how to return what is asked for
+        item = item_of(index, Blame("forward", model, call, inputs))
+        if not is_most(item, value):
+            return Captured(item, None, ())
+    elif is_entry(value, index):
+        return Captured(item_of(index, Blame("forward", model, call, inputs)), None, ())
+    return capture(model, call, active, canonical(inputs))
+
+
+def item_of(index: Any, where: Blame) -> Any:
+    """The item of the value that a call takes in, with the notes of ``where`` on errors."""
+    with where:
+        value = picked(where.inputs[0], index)
+    if finite.is_required():
+        finite.require(where, "the value", value)
+    return value
+
+
+def picked(value: Any, index: Any) -> Any:
+    """An item of a value; of a dual, the dual of an item."""
+    if type(value) is Dual:
+        return Dual(picked(value.value, index), tuple([picked(t, index) for t in value.tangents]))
+    is_array = type(value) is np.ndarray
+    return canonical(as_moved(read_only_leaf(value)[index]) if is_array else value[index])
+
+
+@takes_as_arrived
+def pull_back_item(
+    captured: Captured,
+    cotangent: Cotangent,
+    model: Model,
+    call: Call,
+    active: Sequence[Active],
+    inputs: Sequence[Any],
+    value_elsewhere: Any = None,
+    is_alone: bool = False,
+) -> Any:
+    """The cotangent that an item's node sends back: a part of it, or the result of ``pull_back``.
+
+    ``is_alone``: no other node sends anything back, so return the cotangent of the whole value.
+    """
+    value, index = inputs[0], index_in(call, inputs)
+    part: Portion | Selected
+    if captured.pullback is not None:
+        args = (model, call, active, canonical(inputs), value_elsewhere)
+        pulled = pull_back(captured, cotangent, *args)
+        is_whole = is_alone or not arrays_of(value)
+        return pulled if is_whole else as_selected(*each_of(pulled))
+    with Blame("backward", model, call, inputs):
+        require_value_seen(captured, cotangent, value_elsewhere, model)
+        leaves = seed(cotangent, captured.value, model)
+    if arrays_of(value):
+        seen = ((index, captured.fingerprint),) if active[0].watched else ()
+        part = Selected(rows_at(index, value, leaves), seen)
+    else:
+        entry = entry_of(index, value.value if type(value) is Dual else value)
+        part = Portion({entry: Cotangent(leaves, captured.fingerprint)})
+    return as_cotangent(part, value, model.name) if is_alone else part
+
+
+def index_in(call: Call, inputs: Sequence[Any]) -> Any:
+    """The index of an item's node: its second argument."""
+    return call.arguments(inputs)[0][1]
+
+
+def entry_of(index: Any, container: Any) -> Any:
+    """The pytree's entry for an index: negative ones are counted from the front."""
+    return index if type(container) is dict else range(len(container))[index]
+
+
+# ------------------------------------------------------------------------------------ adding
+
+
+@takes_as_arrived
+def add_sent_back(
+    terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
+) -> Any:
+    """The sum of the cotangents, parts among them, from the consumers of one value.
+
+    ``value``: the value itself, if the sum must be a cotangent of all of it.
+    """
+    strips = [term for term in terms if type(term) is Strips]
+    if strips:
+        return add_strips(terms, strips, saw_value, add, name, value)
+    parts = [term for term in terms if isinstance(term, Portion | Selected)]
+    if parts and len(parts) == len(terms):
+        total = add_parts(parts, name)
+        return total if value is None else as_cotangent(total, value, name)
+    dense = [
+        as_cotangent(term, value, name) if isinstance(term, Portion | Selected) else term
+        for term in terms
+    ]
+    return add_cotangents(dense, saw_value, add, name)
+
+
+def add_parts(parts: Sequence[Any], name: str) -> Portion | Selected:
+    """The sum of parts, along the tree."""
+    kinds = [(type(part).__name__,) for part in parts]
+    for kind in kinds[1:]:
+        require_same_input(kinds[0], kind, name)
+    if type(parts[0]) is Selected:
+        return add_selected(parts)
+    return pairwise(parts, lambda first, second, _: merge(first, second, name))
+
+
+def add_strips(
+    terms: Sequence[Any],
+    strips: Sequence[Strips],
+    saw_value: Sequence[bool],
+    add: Add,
+    name: str,
+    value: Any,
+) -> Any:
+    """The sum of cotangents and strips: first the cotangents, and then strip by strip."""
+    together = Strips([part for each in strips for part in each.parts])
+    if len(strips) == len(terms) and value is None:
+        return together
+    leaves = flatten(value)[0]
+    others = [pair for pair in zip(terms, saw_value, strict=True) if type(pair[0]) is not Strips]
+    total = Cotangent((None,) * len(leaves))
+    if others:
+        total = add_cotangents([each for each, _ in others], [saw for _, saw in others], add, name)
+    pairs = zip(total.leaves, leaves, strict=True)
+    dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
+    together.added_to(dense)
+    return Cotangent(tuple(dense), total.seen)
+
+
+def merge(first: Portion, second: Portion, name: str) -> Portion:
+    items = dict(first.items)
+    for entry, part in second.items.items():
+        if entry in items:
+            part = add_cotangents((items[entry], part), (True, True), name=name)
+        items[entry] = part
+    return Portion(items)
+
+
+def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
+    """The cotangent of a value from that of parts of it, which must be what was seen of these;
+    symbolic zeros where nothing arrived."""
+    leaves = flatten(value)[0]
+    prints = fingerprint(leaves)
+    if isinstance(part, Portion):
+        return Cotangent(put_in_places(part, value, prints, name), prints)
+    for index, seen in part.seen:
+        require_same_input(fingerprint_of(picked(value, index)), seen, name)
+    return Cotangent(tuple(map(final_leaf, part.leaves)), prints)
+
+
+def put_in_places(portion: Portion, value: Any, prints: Fingerprint, name: str) -> Leaves:
+    """The leaves of a container's cotangent; in a dual each item has places in all containers."""
+    structure = flatten(value.value if type(value) is Dual else value)[1]
+    children, width = Children.of(structure), max(1, structure.num_leaves)
+    total: list[Any] = [None] * len(prints)
+    for entry, part in portion.items.items():
+        number = children.numbers.get(entry)
+        first, stop = (0, 0) if number is None else children.firsts[number : number + 2]
+        places = [start + n for start in range(0, len(prints), width) for n in range(first, stop)]
+        if part.seen is not None:
+            require_same_input(tuple([prints[place] for place in places]), part.seen, name)
+        for place, leaf in zip(places, part.leaves, strict=True):
+            total[place] = leaf
+    return tuple(total)

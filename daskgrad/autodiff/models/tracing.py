@@ -1,0 +1,354 @@
+"""Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
+
+import copy
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.captured import (
+    Gradient,
+    Pullback,
+    Seen,
+    held_nbytes,
+    pull_tape,
+    put_in_places,
+)
+from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model, trace_block
+from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock, TracedCall
+from daskgrad.autodiff.values import clock, cotangents
+from daskgrad.autodiff.values.cotangents import Leaves, Seed
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.fingerprints import fingerprint
+from daskgrad.autodiff.values.memory import row_major
+from daskgrad.autodiff.values.protection import protect, read_only_leaf, release_view
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, unflatten
+
+
+class Active(NamedTuple):
+    """An input that is differentiated; ``watched`` if it may differ when computed again.
+
+    ``asked``: the numbers of its leaves whose cotangents should be rows.
+    """
+
+    number: int
+    watched: bool
+    asked: tuple[int, ...] = ()
+
+
+def as_moved(value: Any) -> Any:
+    """A value whose arrays are in C order, as they would be after a move."""
+    if isinstance(value, float | np.generic):
+        return value
+    leaves, structure = flatten(value)
+    return unflatten(structure, list(map(release_leaf, leaves)))
+
+
+def release_leaf(leaf: Any) -> Any:
+    """A leaf of a model's value in C order; a copy if it is a read-only view of an argument."""
+    return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
+
+
+def places_of_arrays(leaves: Leaves) -> tuple[int, ...]:
+    """The places of the leaves that are traced."""
+    return tuple([n for n, leaf in enumerate(leaves) if cotangents.is_differentiable(leaf)])
+
+
+class Tracer:
+    """Runs one model on inputs, some of them traced; flattens these only once.
+
+    ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        call: Call,
+        active: Sequence[Active],
+        inputs: Sequence[Any],
+        in_sum: bool = False,
+    ):
+        self._in_sum = in_sum
+        self._model = model
+        self._call = call
+        self._backend = registry.load(model.backend)
+        self._are_writeable = registry.finds_writes(self._backend)
+        self._trees = [(each.number, *flatten(inputs[each.number])) for each in active]
+        self._primals = self._leaves_of(self._trees)
+        self._places = places_of_arrays(self._primals)
+        self._arrays = tuple([self._primals[place] for place in self._places])
+        self._asked: Sequence[int] = ()
+        if [each for each in active if each.asked]:
+            self._asked = self._arrays_asked(active)
+        self._numbers: dict[Any, tuple[int | None, ...]] = {}  # by the structure of arguments
+        load(model)
+        self.fun = registry.prepare(self._backend, model.fun)
+
+    def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
+        """This tracer with further active inputs before its own: (number, leaves, structure)."""
+        leaves = self._leaves_of(trees)
+        places = places_of_arrays(leaves)
+        other = copy.copy(self)
+        other._trees = [*trees, *self._trees]
+        other._primals = (*leaves, *self._primals)
+        other._places = (*places, *[place + len(leaves) for place in self._places])
+        other._arrays = tuple([other._primals[place] for place in other._places])
+        other._asked = [n + len(places) for n in self._asked]
+        other._numbers = {}
+        return other
+
+    def _arrays_asked(self, active: Sequence[Active]) -> list[int]:
+        """The numbers of the traced arrays whose cotangents should be rows."""
+        widths = [len(leaves) for _, leaves, _ in self._trees]
+        starts = itertools.accumulate(widths, initial=0)
+        asked = {start + n for start, each in zip(starts, active, strict=False) for n in each.asked}
+        return [number for number, place in enumerate(self._places) if place in asked]
+
+    def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
+        """The leaves of active inputs, read-only for the model."""
+        leaves = []
+        for _, own, _ in trees:
+            leaves += own
+        return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
+
+    def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
+        """Fingerprints and widths of the constructor's active inputs."""
+        return seen_of(active, [leaves for _, leaves, _ in self._trees])
+
+    def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
+        """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
+
+        ``known``: what the backend has found out of the call."""
+        if not self._arrays:
+            value = as_moved(run(self._model, self._call, inputs))
+            require_numbers(flatten(value)[0], value, self._model)
+            return value, self._zero()
+        value, leaves, tape = self._trace(inputs, known)
+        if self._model.keep == "recompute":  # traced all the same: then no model can keep a value
+            require_numbers(leaves, value, self._model)
+            return value, Pullback()
+        if is_real_scalar(leaves):
+            return value, self._pullback_of_scalar(leaves[0], tape)
+        if is_plain_array(value) and self._model.keep != "gradient":  # as most are
+            return value, self._of_tape(tape)
+        require_numbers(leaves, value, self._model)
+        return value, self._pullback(leaves, tape)
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether the backend may evaluate many terms of a sum at once, and keep gradients."""
+        return (
+            self._in_sum
+            and not self._asked
+            and self._model.keep in ("auto", "gradient")
+            and hasattr(self._backend, "trace_block")
+        )
+
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """What is traced, of the constructor's active inputs."""
+        return self._arrays
+
+    def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, Sequence[Any]]:
+        """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
+        return TracedCall(self, inputs), self._arrays
+
+    def block(self, block: TracedBlock) -> Iterator[Any]:
+        """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
+        value and gradient, ``None`` or a ``Pending``, for each."""
+        return trace_block(self._backend, block)
+
+    def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
+        """Value and gradient of an item, as ``run`` returns them."""
+        return value, Gradient(self.in_places(gradient))
+
+    def in_places(self, gradient: Sequence[Any]) -> Leaves:
+        """The gradients of the traced arrays, in the places of the active leaves."""
+        return put_in_places(gradient, self._primals, self._places)
+
+    def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
+        call, start = TracedCall(self, inputs, known), clock.seconds()
+        leaves, tape = run_as_model(self._backend.trace, call, self._arrays)
+        self._seconds = clock.seconds() - start
+        leaves = list(map(release_leaf, leaves))
+        return unflatten(call.structure, leaves), leaves, tape
+
+    def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
+        """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
+        return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
+
+    def layout(self, inputs: Sequence[Any]) -> Layout:
+        """The arguments of the call on ``inputs``, flattened."""
+        leaves = self._call.filled(inputs)
+        if LEAF_TYPES.issuperset(map(type, leaves)):  # as most are: nothing is to be flattened
+            structure, numbers = self._call.structure.spec, self._put_arrays(leaves)
+        else:
+            leaves, structure = flatten(self._call.structure.unflatten(leaves))
+            found = self._numbers.get(structure)
+            numbers = self._numbers_of_arrays(inputs) if found is None else found
+            if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
+                self._numbers[structure] = numbers
+        return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
+
+    def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:
+        """Puts the traced arrays, which are protected, into their places, if each input is a leaf;
+        their numbers, for each leaf."""
+        owners = [number for number, leaves, _ in self._trees for _ in leaves]
+        traced = {owners[place]: n for n, place in enumerate(self._places)}
+        numbers: list[int | None] = [None] * len(leaves)
+        for position, number in self._call.holes:
+            n = numbers[position] = traced.get(number)
+            if n is not None:
+                leaves[position] = self._arrays[n]
+        return tuple(numbers)
+
+    def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
+        """For each leaf of the arguments, the number of the traced array that it is, or None."""
+        primals = [(number, n) for number, leaves, _ in self._trees for n in range(len(leaves))]
+        numbers: dict[Any, int] = {primals[place]: n for n, place in enumerate(self._places)}
+        return tuple([numbers.get(origin) for origin in self.origins(inputs)])
+
+    def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
+        """For each leaf of the arguments its input's number and its place there, or None."""
+        holes = dict(self._call.holes)
+        found: list[tuple[int, int] | None] = []
+        for position in range(len(self._call.leaves)):
+            hole = holes.get(position)
+            width = 0 if hole is None else len(flatten(inputs[hole])[0])
+            found.extend([None] if hole is None else [(hole, n) for n in range(width)])
+        return found
+
+    def _box(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
+        mixed, boxed = list(self._primals), list(inputs)
+        for place, box in zip(self._places, boxes, strict=True):
+            mixed[place] = box
+        start = 0
+        for number, leaves, structure in self._trees:
+            stop = start + len(leaves)
+            boxed[number] = unflatten(structure, mixed[start:stop])
+            start = stop
+        return boxed
+
+    def _pullback(self, leaves: Sequence[Any], tape: Any) -> Pullback | Gradient:
+        """The pullback to keep if the value is not one real number."""
+        if not any(map(cotangents.is_differentiable, leaves)):
+            return self._zero()
+        if self._model.keep == "gradient":
+            raise ValueError(
+                f"keep='gradient' needs a model that returns one real number; "
+                f"{self._model.name!r} returned {', '.join(map(describe, leaves))}"
+            )
+        return self._of_tape(tape)
+
+    def _of_tape(self, tape: Any) -> Pullback:
+        return Pullback(tape, self._primals, self._places, self._seconds, self._asked)
+
+    def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
+        """The pullback to keep: ``keep`` and shapes alone decide, or the last bits would vary."""
+        if not self._keeps_gradient(tape):
+            return self._of_tape(tape)
+        try:
+            seed = (SEED.as_like(value),)
+            where = (self._primals, self._places, self._asked)
+            return Gradient(pull_tape(tape, seed, *where, self._in_sum))
+        except Exception as error:
+            error.add_note(
+                f"daskgrad: in the backward pass of model {self._model.name!r}, which runs in the "
+                f"forward task, because the model returned one real number"
+            )
+            raise
+
+    def _keeps_gradient(self, tape: Any) -> bool:
+        if self._model.keep != "auto":
+            return self._model.keep == "gradient"
+        if self._in_sum:
+            return True
+        dense = [array for n, array in enumerate(self._arrays) if n not in self._asked]
+        size = cotangents.nbytes(dense)
+        held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
+        return size <= cotangents.SMALL or size <= (held_nbytes(tape) if held is None else held)
+
+    def _zero(self) -> Gradient:
+        return Gradient((None,) * len(self._primals))
+
+
+SEED = Seed()
+
+
+def is_real_scalar(leaves: Sequence[Any]) -> bool:
+    """Whether a value is one real floating-point number."""
+    if len(leaves) != 1:
+        return False
+    (leaf,) = leaves
+    if type(leaf) is np.float64:
+        return True
+    if isinstance(leaf, np.ndarray):
+        return leaf.shape == () and leaf.dtype.kind == "f"
+    return isinstance(leaf, float | np.floating)
+
+
+def is_plain_array(value: Any) -> bool:
+    """Whether a value is one array of floating-point numbers."""
+    return type(value) is np.ndarray and value.dtype.kind in "fc"
+
+
+def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
+    """Checks that a model that is differentiated returned numbers, or containers of them."""
+    require_no_objects(leaves, model)
+    for leaf in leaves:
+        if type(leaf) is np.ndarray:
+            continue
+        if isinstance(leaf, np.ma.MaskedArray):  # its cotangent would be a plain array
+            raise TypeError(
+                f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
+                f"derivative would lose; fill it, or return the entries that are not masked"
+            )
+        is_label = leaf is not value and isinstance(leaf, str | None)
+        if not (is_label or isinstance(leaf, NUMBERS)):
+            raise TypeError(
+                f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
+                f"dicts, lists, tuples and registered dataclasses of them"
+                + (f"; {CALL_THE_FUNCTION}" if hasattr(leaf, "__dask_graph__") else "")
+            )
+
+
+NUMBERS = (np.ndarray, np.generic, int, float, complex)
+
+
+def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
+    """Raises for what would hide traced values: arrays of objects, pandas' and xarray's tables."""
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray):
+            if leaf.dtype.kind == "O":
+                raise TypeError(
+                    f"model {model.name!r} returned an array of Python objects, such as np.array "
+                    f"makes of traced numbers; write np.stack([...]) for np.array([...])"
+                )
+        elif hasattr(type(leaf), "to_numpy"):
+            raise TypeError(
+                f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays: "
+                f"return .data of xarray's objects, and .to_numpy() of pandas'"
+            )
+
+
+def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
+    return seen_of(active, [flatten(inputs[each.number])[0] for each in active])
+
+
+def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[Seen, ...]:
+    if len(active) == 1 and not active[0].watched:
+        return unseen(len(leaves[0]))
+    pairs = zip(active, leaves, strict=True)
+    return tuple([(fingerprint(own) if each.watched else None, len(own)) for each, own in pairs])
+
+
+@functools.lru_cache(maxsize=1024)
+def unseen(width: int) -> tuple[Seen, ...]:
+    """What is kept of a single input that is not watched: one object of many calls."""
+    return ((None, width),)
+
+
+CALL_THE_FUNCTION = "inside a model, call the plain function, not the one from dg.delayed"

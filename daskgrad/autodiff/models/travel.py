@@ -1,0 +1,225 @@
+"""Policy: decides whether a pullback that leaves its process takes its tape along.
+
+Otherwise it is traced again, with the same bits. Measurements of the first trace decide.
+"""
+
+import collections
+import contextlib
+import io
+import logging
+import threading
+import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from daskgrad.autodiff.values.descriptions import is_number
+from daskgrad.autodiff.values.memory import Sealed
+
+CONFIG = "daskgrad.pullbacks"  # the key of the policy in Dask's configuration
+
+
+class Measured(NamedTuple):
+    """The cost of a tape: bytes of its arrays, its operations, and the seconds of tracing."""
+
+    nbytes: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PullbackPolicy:
+    """Decides whether a pullback that moves takes its tape along, and if a new tape is kept.
+
+    A pullback that Dask moves to another worker, or spills to disk, either takes its tape along or
+    leaves it behind; then its model runs again where the pullback is used. The derivatives have the
+    same bits either way. Set a policy for the evaluations that begin within a block::
+
+        with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
+            dg.grad(objective)(x)
+
+    or derive a class with your own ``sends`` and ``keeps``, which is sent to the workers; a
+    ``tape`` has ``nbytes``, ``steps`` and ``seconds``. If ``sends`` raises, the tape is left
+    behind; an error in ``keeps`` is an error of the backward pass. Tapes that cannot be sent (those
+    that hold locks, generators or files; those of JAX and PyTorch) are always traced again.
+
+    Parameters
+    ----------
+    pack_seconds, step_seconds:
+        seconds to pack and unpack any tape, and for each operation that it recorded. The defaults
+        were measured.
+    network_rate, disk_rate:
+        bytes per second from one worker to another, and to a disk and back. The defaults are the
+        rate that Dask's scheduler assumes for a network, and a rate measured on a local disk.
+    unseen_bytes:
+        bytes of tapes that were traced again that a process may keep for further calls of a
+        ``vjp`` pullback; Dask's memory limits do not count them.
+
+    Raises
+    ------
+    TypeError
+        if a field is not a number.
+    ValueError
+        if a field is negative, or a rate is zero.
+
+    Examples
+    --------
+    >>> policy = dg.PullbackPolicy(network_rate=1e9)  # bytes a second
+    >>> with dask.config.set({"daskgrad.pullbacks": policy}):
+    ...     dg.grad(lambda x: dg.delayed(np.sum)(x**2))(np.ones(3))
+    array([2., 2., 2.])
+    """
+
+    pack_seconds: float = 5e-4
+    step_seconds: float = 1e-4
+    network_rate: float = 1e8
+    disk_rate: float = 5e8
+    unseen_bytes: int = 2**26
+
+    def __post_init__(self) -> None:
+        for field in fields(PullbackPolicy):
+            require_amount(field.name, getattr(self, field.name))
+
+    def sends(self, tape: Measured, to_disk: bool) -> bool:
+        """True if to send a tape takes less time than to run its model again."""
+        rate = self.disk_rate if to_disk else self.network_rate
+        packing = self.pack_seconds + self.step_seconds * tape.steps
+        return packing + tape.nbytes / rate < tape.seconds
+
+    def keeps(self, tape: Measured, unseen: int) -> bool:
+        """True if a process keeps a new tape beside ``unseen`` bytes of others."""
+        return unseen + tape.nbytes <= self.unseen_bytes
+
+
+def require_amount(name: str, found: Any) -> None:
+    is_rate = name.endswith("_rate")
+    least = "a positive number" if is_rate else "a number, zero or more"
+    asked = f"{name} of a dg.PullbackPolicy must be {least}; found {found!r}"
+    if not is_number(found):
+        raise TypeError(asked)
+    if not found >= 0 or (found == 0 and is_rate):
+        raise ValueError(asked)
+
+
+DEFAULT = PullbackPolicy()
+
+
+def sent(policy: Any) -> Sealed | None:
+    """A policy as it travels with tasks; None for the default policy."""
+    if policy is None:
+        return None
+    if not isinstance(policy, PullbackPolicy):
+        raise TypeError(
+            f"the configuration {CONFIG!r} must be a dg.PullbackPolicy; found {policy!r}"
+        )
+    return None if policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
+
+
+# ---------------------------------------------------------------------------- the current policy
+
+# The policy of the current task, as it was sent; None for the default policy.
+CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
+
+current = CURRENT.get
+
+
+def loaded(sent: Sealed | None) -> PullbackPolicy:
+    return DEFAULT if sent is None else sent.load()
+
+
+_TO_DISK: ContextVar[bool] = ContextVar("what is pickled goes to disk", default=False)
+
+
+@contextlib.contextmanager
+def spilling() -> Iterator[None]:
+    """A context in which pickles are written to a disk; elsewhere they go to other processes."""
+    token = _TO_DISK.set(True)
+    try:
+        yield
+    finally:
+        _TO_DISK.reset(token)
+
+
+def sends(sent: Sealed | None, tape: Measured) -> bool:
+    """Whether a tape that is being pickled goes along."""
+    return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
+
+
+# -------------------------------------------------------------------- memory unknown to Dask
+
+
+class Unseen:
+    """Counts the bytes of this process's tapes that Dask counted as empty."""
+
+    def __init__(self) -> None:
+        self._nbytes = 0
+        self._gone: collections.deque[int] = collections.deque()  # garbage, in whatever thread
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return self._counted()
+
+    def _counted(self) -> int:
+        while self._gone:
+            self._nbytes -= self._gone.popleft()
+        return self._nbytes
+
+    def admits(self, pullback: Any, tape: Measured) -> bool:
+        """Whether the current policy keeps a pullback that was traced again; if so, counts it."""
+        policy = loaded(current())
+        with self._lock:
+            if not policy.keeps(tape, self._counted()):
+                return False
+            self._nbytes += tape.nbytes
+        weakref.finalize(pullback, self._gone.append, tape.nbytes).atexit = False
+        return True
+
+
+unseen = Unseen()
+
+
+# -------------------------------------------------------------------------------------------------
+# Packing: tapes as bytes, which are unpickled when the tape is first used.
+
+logger = logging.getLogger("daskgrad")
+
+
+def pack(pullback: Any, policy: Sealed | None) -> Sealed | None:
+    """The contents of a pullback as bytes; ``None`` if its models are to run again instead.
+
+    Never raises: Dask's cluster would hang.
+    """
+    picklers = {getattr(tape, "pickler", None) for tape in pullback.tapes()}
+    if len(picklers) != 1 or None in picklers:
+        return None
+    try:
+        goes_along = sends(policy, pullback.measured())
+        return seal(pullback.contents(), *picklers) if goes_along else None
+    except Exception as error:
+        logger.info("a tape stays behind, and its model is traced again: %s", describe_error(error))
+        return None
+
+
+def seal(contents: Any, pickler: Any) -> Sealed:
+    file = io.BytesIO()
+    buffers: list[Any] = []
+    pickler(file, protocol=5, buffer_callback=buffers.append).dump(contents)
+    return Sealed(file.getvalue(), buffers)
+
+
+def unpack(packed: Sealed) -> Any:
+    """The contents; ``None`` if they cannot be loaded here."""
+    try:
+        return packed.load()
+    except Exception as error:
+        logger.info("a tape that arrived cannot be loaded: %s", describe_error(error))
+        return None
+
+
+def describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,315 @@
+"""Indexing: adjoints that keep the index and the cotangent instead of a dense array.
+
+autograd's adjoint of ``A[index]`` adds with ``np.add.at`` into dense zeros. For slices and single
+masks, which name no entry twice, ``zeros[index] += g`` gives the same bits, four to five times
+faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Index arrays are copied
+when they are used: a model may refill its index buffer before the backward pass.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_jvps, vspace
+from autograd.numpy import linalg
+from autograd.numpy.numpy_vjps import untake
+from autograd.tracer import isbox
+
+from daskgrad.autodiff.rules.declaration import ArrayBox, declare, plain
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.entries import entries_of, transpose
+from daskgrad.autodiff.values.memory import canonical_leaf, own_dtype
+from daskgrad.autodiff.values.rows import (
+    Rows,
+    are_many,
+    coalesce,
+    expand_loose,
+    is_small,
+    loose_rows,
+)
+
+
+@carrier
+class Piece:
+    """The cotangent of an indexed array: ``g`` at ``index``, zero elsewhere."""
+
+    space: Any
+    index: Any
+    distinct: bool
+    g: Any
+
+    def add_into(self, array: np.ndarray) -> np.ndarray:
+        if not self.distinct:
+            np.add.at(
+                canonical_leaf(array), self.index, canonical_leaf(self.g)
+            )  # or 25 times slower
+            return array
+        part = array[self.index]
+        if isinstance(part, np.ndarray) and part.base is array:  # ``+=`` would copy it to itself
+            np.add(part, self.g, out=part)
+        else:
+            array[self.index] = part + self.g
+        return array
+
+    def differentiable(self) -> Any:
+        """The same as autograd's own rule gives it, which can be differentiated."""
+        return untake(self.g, self.index, self.space)
+
+    def rows(self) -> Rows | None:
+        """The same as loose rows; ``None`` if the index takes all axes whole."""
+        entries = entries_of(self.index, self.space.shape)
+        return None if entries is None else entries.rows(self.g)
+
+    def row_numbers(self) -> np.ndarray | None:
+        """The numbers of the indexed rows; ``None`` if the index does not select rows."""
+        first, rest = self._apart()
+        count = self.space.shape[0] if self.space.shape else 0
+        if isinstance(first, slice):
+            are_slices = all(isinstance(part, slice) for part in rest)
+            return np.arange(*first.indices(count)) if are_slices else None
+        if isinstance(first, np.ndarray) and first.dtype == bool:
+            return np.flatnonzero(first) if first.ndim == 1 else None
+        if isinstance(first, bool) or not isinstance(first, int | np.integer | np.ndarray):
+            return None
+        numbers = np.asarray(first, np.intp)  # in int8 there may be no ``count``
+        return np.where(numbers < 0, numbers + count, numbers)
+
+    def at(self, places: np.ndarray) -> "Piece":
+        """The same cotangent of another array, which has the rows at these places."""
+        first, rest = self._apart()
+        index = int(places) if isinstance(first, int | np.integer) else places
+        return Piece(self.space, (index, *rest), self.distinct, self.g)
+
+    def _apart(self) -> tuple[Any, tuple]:
+        """The index of the first axis, and those of the others."""
+        index = self.index if isinstance(self.index, tuple) else (self.index,)
+        return (index[0], index[1:]) if index else (None, ())
+
+
+@carrier
+class PieceOfRows:
+    """A piece whose ``g`` is rows, as loose rows of the indexed array."""
+
+    space: Any
+    own: Rows
+
+    def add_into(self, array: np.ndarray) -> np.ndarray:
+        view, index = self.own.locate(array)
+        np.add.at(view, index, self.own.values)
+        return array
+
+    def differentiable(self) -> Any:
+        return self.add_into(self.space.zeros())
+
+    def rows(self) -> Rows | None:
+        return self.own
+
+
+class Pieces(list):
+    """The pieces that have arrived at an array, in order of arrival."""
+
+    def asked(self) -> Rows | np.ndarray:
+        """Their sum as rows, whatever that takes; as an array if one takes all axes whole."""
+        space, found = self[0].space, [piece.rows() for piece in self]
+        known = [rows for rows in found if rows is not None]
+        if len(known) < len(self):
+            return self.dense()
+        return sum_of_rows(known, own_dtype(space.dtype))
+
+    def total(self) -> Rows | np.ndarray:
+        """Their sum: rows if these are few, otherwise an array, with the same bits."""
+        space = self[0].space
+        if is_small(space):
+            return self.dense()
+        found = [piece.row_numbers() for piece in self]
+        known = [rows for rows in found if rows is not None]
+        count = sum([rows.size for rows in known])
+        if len(known) < len(self) or are_many(count, space.shape[:1]):
+            return self.dense()
+        return self._add_up(known)
+
+    def _add_up(self, found: Sequence[np.ndarray]) -> Rows:
+        shape, dtype = self[0].space.shape, self[0].space.dtype
+        rows = np.unique(np.concatenate(list(map(np.ravel, found))))
+        values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
+        for piece, own in zip(self, found, strict=True):
+            values = piece.at(np.searchsorted(rows, own)).add_into(values)
+        return Rows(shape, (0,), rows, values, is_asked=False)
+
+    def dense(self) -> np.ndarray:
+        array = self[0].space.zeros()
+        for piece in self:
+            array = piece.add_into(array)
+        return array
+
+
+def rows_of_piece(index: Any, shape: Sequence[int], g: Any) -> Rows:
+    """The cotangent of an array of this shape from that of its entries at an index: loose rows."""
+    entries = entries_of(index, shape)
+    assert entries is not None
+    return entries.rows(g)
+
+
+def sum_of_rows(found: Sequence[Rows], dtype: np.dtype) -> Rows:
+    """The sum of loose rows, in their order, as if added to zeros."""
+    if len(found) > 1:
+        axes = tuple({axis for rows in found for axis in rows.axes})
+        found = [expand_loose(rows, axes) for rows in found]
+    first = found[0]
+    indices, values = first.indices, first.values
+    if len(found) > 1:
+        indices = np.concatenate([rows.indices for rows in found])
+        values = np.concatenate([rows.values for rows in found])
+    return loose_rows(first.shape, first.axes, *coalesce(indices, values, dtype))
+
+
+@carrier
+class Selection:
+    """The pullback of ``array[index]``."""
+
+    space: Any
+    index: Any
+    distinct: bool
+
+    def __call__(self, g: Any) -> tuple:
+        piece = Piece(self.space, self.index, self.distinct, g)
+        return (piece.differentiable() if isbox(g) else piece,)
+
+    def of_rows(self, rows: Rows) -> tuple:
+        """The same, of a cotangent that is rows."""
+        entries = entries_of(self.index, self.space.shape)
+        if entries is None:
+            return self(rows.to_dense())
+        return (PieceOfRows(self.space, entries.rows_of_rows(rows)),)
+
+
+@carrier
+class Transposition:
+    """The pullback of ``np.transpose(array, axes)``."""
+
+    space: Any
+    axes: tuple[int, ...]
+
+    def __call__(self, g: Any) -> tuple:
+        return (anp.transpose(g, np.argsort(self.axes)),)
+
+    def of_rows(self, rows: Rows) -> tuple:
+        return (PieceOfRows(self.space, transpose(rows, self.axes)),)
+
+
+def selection(array: Any, index: Any) -> Selection:
+    return Selection(vspace(array), index, names_no_entry_twice(index))
+
+
+def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = args
+    return selection(array, copy_index(index))
+
+
+def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    require_plain_index(argnums)
+    array, index = _take_index(*args, **kwargs)
+    return selection(array, index)
+
+
+def require_plain_index(argnums: tuple) -> None:
+    if argnums != (0,):
+        raise TypeError(
+            "an index depends on a variable, but an index has no derivative; pass the plain "
+            "number, dg.value(index)"
+        )
+
+
+def transpose_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    array, axes = _transpose_axes(*args, **kwargs)
+    return Transposition(vspace(array), axes)
+
+
+def _transpose_axes(a: Any, axes: Any = None) -> tuple[Any, tuple[int, ...]]:
+    ndim = np.ndim(plain(a))
+    given = reversed(range(ndim)) if axes is None else axes
+    return a, tuple([int(axis) % ndim for axis in given])
+
+
+def swapaxes_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    return moved(np.swapaxes, *args, **kwargs)
+
+
+def moveaxis_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    return moved(np.moveaxis, *args, **kwargs)
+
+
+def matrix_transpose_rule(
+    argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    return moved(np.matrix_transpose, *args)
+
+
+def moved(move: Callable, a: Any, *args: Any, **kwargs: Any) -> Transposition:
+    """The pullback of a function that changes the order of axes: which one, it shows itself on an
+    array whose axes have the lengths 0, 1, 2 ..."""
+    shown = move(np.empty(range(np.ndim(plain(a)))), *args, **kwargs)
+    return Transposition(vspace(a), shown.shape)
+
+
+def _take_index(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> tuple[Any, Any]:
+    """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
+    shape = np.shape(plain(a))
+    size = int(np.prod(shape)) if axis is None else shape[axis]
+    places = np.array(plain(indices), dtype=np.intp)
+    if mode == "clip":
+        places = np.clip(places, 0, size - 1)
+    elif mode == "wrap" or axis is None:
+        places = places % size
+    if axis is None:
+        return a, np.unravel_index(places, shape)
+    return a, (slice(None),) * (axis % len(shape)) + (places,)
+
+
+def copy_index(index: Any) -> Any:
+    """An index whose arrays nobody else can change; lists become the arrays they stand for."""
+    if isinstance(index, tuple):
+        return tuple([copy_index(part) for part in index])
+    if isinstance(index, list):
+        return np.array(index, dtype=None if index else np.intp)
+    return index.copy() if isinstance(index, np.ndarray) else index
+
+
+def names_no_entry_twice(index: Any) -> bool:
+    """Whether ``array[index] += g`` reaches every entry at most once, for certain."""
+    if isinstance(index, tuple):
+        return all(_is_basic(part) for part in index)
+    return _is_basic(index) or (isinstance(index, np.ndarray) and index.dtype == bool)
+
+
+def _is_basic(part: Any) -> bool:
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return True
+    return isinstance(part, int | np.integer) and not isinstance(part, bool)
+
+
+declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
+declare(anp.take, adjoint=take_rule, keywords="indices axis mode")
+declare(
+    anp.transpose,
+    adjoint=transpose_rule,
+    tangent=primitive_jvps[anp.transpose],
+    keywords="axes",
+)
+declare(
+    anp.swapaxes,
+    adjoint=swapaxes_rule,
+    tangent=primitive_jvps[anp.swapaxes],
+    keywords="axis1 axis2",
+)
+declare(
+    anp.moveaxis,
+    adjoint=moveaxis_rule,
+    tangent=primitive_jvps[anp.moveaxis],
+    keywords="source destination",
+)
+declare(linalg.matrix_transpose, anp.matrix_transpose, adjoint=matrix_transpose_rule)

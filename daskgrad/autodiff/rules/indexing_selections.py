@@ -1,0 +1,229 @@
+"""Selections: functions of plain NumPy whose value has some entries of their arguments.
+
+Which entries these are is found from the numbers of their places, by NumPy's own function.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.tracer import isbox
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from daskgrad.autodiff.rules.declaration import Refusal, always, plain
+from daskgrad.autodiff.rules.manipulation import arrangement, places_of
+from daskgrad.autodiff.rules.twins import (
+    TWINS,
+    as_array,
+    by_position,
+    composed,
+    joined,
+    recorded,
+    shape_of,
+)
+
+for fun, keywords in (
+    (np.flip, "axis"),
+    (np.delete, "obj axis"),
+    (np.take_along_axis, "indices axis"),
+):
+    arrangement(getattr(anp, fun.__name__), always, keywords)
+    TWINS[fun] = by_position(fun, getattr(anp, fun.__name__), 1)
+
+
+@recorded(np.resize, arrays=1, keywords="new_shape")
+def resize(a: Any, new_shape: Any) -> Any:
+    """Of an empty array NumPy makes zeros."""
+    there = places_of(a)
+    return anp.ravel(a)[np.resize(there, new_shape)] if there.size else anp.zeros(new_shape)
+
+
+@recorded(np.compress, arrays=2)
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    require_no_out(np.compress, out)
+    return anp.ravel(a)[np.compress(plain(condition), places_of(a), axis)]
+
+
+def require_no_out(fun: Callable, out: Any) -> None:
+    if out is not None:
+        raise Refusal(
+            f"np.{fun.__name__} has no derivative rule for out=; take the value that it returns"
+        )
+
+
+@composed(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    arr, values = anp.array(arr), anp.array(values)
+    there, new = places_of(arr), places_of(values) + np.size(plain(arr))
+    values = in_dtype(values, plain(arr).dtype)
+    return joined([arr, values])[np.insert(there, plain(obj), new, axis)]
+
+
+def in_dtype(a: Any, dtype: np.dtype) -> Any:
+    return a if plain(a).dtype == dtype else a.astype(dtype)
+
+
+@composed(np.choose)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    require_no_out(np.choose, out)
+    shapes = [shape_of(choice) for choice in choices]
+    shape = np.broadcast_shapes(np.shape(plain(a)), *shapes)
+    parts = [anp.broadcast_to(anp.array(choice), shape) for choice in choices]
+    size = int(np.prod(shape))
+    places = np.arange(size * len(parts)).reshape(len(parts), *shape)
+    return joined(parts)[np.choose(plain(a), list(places), mode=mode)]  # type: ignore[call-overload]
+
+
+@composed(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Sequence, *args: Any, **kw: Any) -> Any:
+    """Where several conditions hold the last one counts, and elsewhere the value is zero."""
+    x = anp.array(x)
+    pick = np.zeros(shape_of(x), np.intp)
+    parts, count = [np.zeros(1)], 1
+    for condition, fun in zip(conditions_of(x, condlist, funclist), funclist, strict=True):
+        size = np.count_nonzero(condition)
+        if size:
+            part = anp.array(fun(x[condition], *args, **kw) if callable(fun) else fun)
+            parts.append(anp.broadcast_to(part, (size,)))
+            pick[condition] = np.arange(count, count + size)
+            count += int(size)
+    return in_dtype(anp.concatenate(parts)[pick], plain(x).dtype)
+
+
+def conditions_of(x: Any, condlist: Any, funclist: Sequence) -> Sequence[np.ndarray]:
+    """NumPy's conditions, one for each function, as arrays of the shape of x."""
+    is_single = np.isscalar(condlist) or (
+        not isinstance(condlist[0], list | np.ndarray) and np.ndim(plain(x)) > 0
+    )
+    conditions = np.asarray([plain(condlist)] if is_single else list(map(plain, condlist)), bool)
+    if len(conditions) == len(funclist) - 1:
+        conditions = np.concatenate([conditions, ~np.any(conditions, axis=0, keepdims=True)])
+    if len(conditions) != len(funclist):
+        count = len(conditions)
+        raise ValueError(
+            f"np.piecewise got {len(funclist)} functions for {count} conditions; pass {count} or "
+            f"{count + 1}"
+        )
+    return list(conditions)
+
+
+@composed(np.nan_to_num)
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """With traced numbers in the places of NaN and infinities, too."""
+    x = anp.array(x)
+    for number, is_there in (
+        (nan, np.isnan),
+        (posinf, np.isposinf),
+        (neginf, np.isneginf),
+    ):
+        if isbox(number):
+            x = anp.where(is_there(plain(x)), number, x)
+    return anp.nan_to_num(x, copy=copy, nan=plain(nan), posinf=plain(posinf), neginf=plain(neginf))
+
+
+# ---------------------------------------------------------------------------------------- sets
+
+
+def entries(a: Any, values: np.ndarray) -> Any:
+    """The first entries of an array that have these values."""
+    a = anp.ravel(a)
+    order = np.argsort(plain(a), kind="stable")
+    found = a[order[np.searchsorted(plain(a)[order], values)]]
+    return in_dtype(found, np.asarray(values).dtype)
+
+
+@composed(np.unique)
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """The derivative of a value is that of its first entry."""
+    options: Any = dict(return_inverse=return_inverse, return_counts=return_counts)
+    options.update(return_index=return_index, axis=axis, **kwargs)
+    found: Any = np.unique(plain(ar), **options)
+    if axis is None:
+        values = entries(ar, found[0] if isinstance(found, tuple) else found)
+    else:
+        index = np.unique(plain(ar), return_index=True, axis=axis, **kwargs)[1]
+        values = anp.take(ar, index, axis=axis)
+    return (values, *found[1:]) if isinstance(found, tuple) else values
+
+
+def unique_with(fun: Callable) -> None:
+    @composed(fun)
+    def twin(x: Any, /) -> Any:
+        found: Any = fun(plain(x))
+        return found._replace(values=entries(x, found.values))
+
+
+for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
+    unique_with(unique_fun)
+
+
+@composed(np.unique_values)
+def unique_values(x: Any, /) -> Any:
+    return entries(x, np.unique_values(plain(x)))
+
+
+@composed(np.union1d)
+def union1d(ar1: Any, ar2: Any) -> Any:
+    """The derivative of a value in both is that of the first array, as in all functions of sets."""
+    return entries(joined([ar1, ar2]), np.union1d(plain(ar1), plain(ar2)))
+
+
+@composed(np.intersect1d)
+def intersect1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
+) -> Any:
+    options: Any = dict(assume_unique=assume_unique, return_indices=return_indices)
+    found: Any = np.intersect1d(plain(ar1), plain(ar2), **options)
+    if return_indices:
+        return (entries(ar1, found[0]), *found[1:])
+    return entries(ar1, found)
+
+
+@composed(np.setdiff1d)
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    return entries(ar1, np.setdiff1d(plain(ar1), plain(ar2), assume_unique))
+
+
+@composed(np.setxor1d)
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    return entries(joined([ar1, ar2]), np.setxor1d(plain(ar1), plain(ar2), assume_unique))
+
+
+@composed(np.select)
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """``np.select``, of which autograd's own function calls NumPy's with boxes."""
+    if len(condlist) != len(choicelist):
+        return np.select(condlist, [0] * len(choicelist))  # NumPy's error
+    chosen = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        chosen = anp.where(condition, choice, chosen)
+    return chosen
+
+
+@composed(np.trim_zeros)
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """A slice of each axis: NumPy's goes through the entries one by one where they are traced."""
+    filt, ends = as_array(filt), trim.lower()
+    if ends not in ("f", "b", "fb", "bf"):
+        raise ValueError(f"np.trim_zeros takes trim='f', 'b' or 'fb'; found {trim!r}")
+    places = np.argwhere(plain(filt))
+    count = places.shape[1]
+    axes = range(count) if axis is None else normalize_axis_tuple(axis, count)
+    if not len(places):
+        return filt[tuple([slice(0, 0 if n in axes else None) for n in range(count)])]
+    first, last = np.min(places, axis=0), np.max(places, axis=0) + 1
+    kept = [
+        slice(int(first[n]) if "f" in ends else None, int(last[n]) if "b" in ends else None)
+        for n in range(count)
+    ]
+    return filt[tuple([kept[n] if n in axes else slice(None) for n in range(count)])]

@@ -1,0 +1,334 @@
+"""Eigenvectors and singular vectors, and a guard where their eigenvalues are nearly equal.
+
+The rules divide by the gaps between eigenvalues. For a smooth function of the matrix the dividend
+vanishes with the gap; so where the gap is of the size of rounding errors, the quotient is noise.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import list as autograd_list
+from autograd.builtins import tuple as autograd_tuple
+from autograd.core import primitive_vjps
+from autograd.extend import primitive
+from autograd.numpy import linalg
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
+
+LOST = 1e-3  # rounding errors over the result from which on there is an error
+
+
+def notable(epsilon: float) -> float:
+    """Rounding errors over the result from which on there is a warning: half of the digits."""
+    return math.sqrt(epsilon)
+
+
+class Factors(NamedTuple):
+    """How messages call a decomposition and its parts."""
+
+    fun: str
+    vectors: str
+    values: str
+
+
+EIGH = Factors("np.linalg.eigh", "eigenvectors", "eigenvalues")
+EIG = Factors("np.linalg.eig", "eigenvectors", "eigenvalues")
+SVD = Factors("np.linalg.svd", "u and vh", "singular values")
+
+
+# --------------------------------------------------------------------------------------- the guard
+
+
+def guarded(
+    factors: Factors,
+    values: Any,
+    parts: Sequence[tuple[Any, Any]],
+    pull: Callable[[Any], Any],
+) -> Any:
+    """The cotangent of a matrix, ``pull(values)``; a Refusal where rounding errors have drowned it.
+
+    ``parts``: vectors, and their cotangents. A pair of vectors counts unless neither is used; equal
+    values of such a pair are pulled apart.
+    """
+    sizes = plain(values)
+    parts = [(plain(vectors), plain(g)) for vectors, g in parts if np.any(plain(g))]
+    count = sizes.shape[-1]
+    if not parts or count < 2:
+        return pull(values)
+    gaps = gaps_of(sizes)
+    epsilon = np.finfo(gaps.dtype).eps
+    result = pull(values if np.all(gaps) else values + (apart(sizes) - sizes))
+    strength = sum([norm(g) for _, g in parts])
+    scale = norm(plain(result)) + strength / np.max(np.abs(sizes), -1)  # of one without cancelling
+    nearest = np.min(gaps, (-2, -1))
+    if not np.all(epsilon * count * strength <= notable(epsilon) * nearest * scale):
+        require_accurate(factors, gaps, pair_errors(parts, epsilon), scale)
+    return result
+
+
+def gaps_of(sizes: np.ndarray) -> np.ndarray:
+    """The distance of each pair of values; infinity on the diagonal."""
+    count = sizes.shape[-1]
+    gaps = np.abs(sizes[..., None, :] - sizes[..., :, None])
+    gaps[..., range(count), range(count)] = np.inf
+    return gaps
+
+
+def norm(matrix: Any) -> Any:
+    return np.linalg.norm(matrix, axis=(-2, -1))
+
+
+def pair_errors(parts: Sequence[tuple], epsilon: float) -> Any:
+    """Rounding errors in what is divided by each gap; zero for pairs that are not used."""
+    lengths = sum([np.linalg.norm(g, axis=-2) for _, g in parts])
+    return epsilon * (lengths[..., None, :] + lengths[..., :, None])
+
+
+def require_accurate(factors: Factors, gaps: np.ndarray, errors: np.ndarray, scale: Any) -> None:
+    """Raises if rounding errors over gaps exceed a thousandth of the scale; warns well before."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(errors > 0.0, errors / gaps, 0.0)
+        loss = float(np.max(norm(parts) / scale)) if np.any(parts) else 0.0
+    if not loss > notable(np.finfo(gaps.dtype).eps):  # NaN: there is one in the cotangent
+        return
+    gap = float(np.min(np.where(errors > 0.0, gaps, np.inf)))
+    kind = "equal" if gap == 0.0 else "nearly equal"
+    where = f"{factors.vectors} of a matrix a with {kind} {factors.values} (smallest gap {gap:.1e})"
+    if loss > LOST:
+        raise Refusal(
+            f"{factors.fun} has no derivative rule for {where}, which leave the directions open; "
+            f"{advice(factors)}"
+        )
+    warnings.warn(
+        f"{factors.fun}: a derivative through the {where} has about {-math.log10(loss):.0f} right "
+        f"digits; if the function is smooth in a, {advice(factors)}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def advice(factors: Factors) -> str:
+    return (
+        f"take the {factors.values} alone (np.linalg.eigvalsh, eigvals, svdvals), or write the "
+        f"function of the matrix: np.linalg.inv, matrix_power, expm of daskgrad.scipy.linalg, a "
+        f"series, an equation that it solves (dg.implicit), or the projector on a whole cluster"
+    )
+
+
+def apart(sizes: np.ndarray) -> np.ndarray:
+    """The values, with equal ones one unit in the last place apart."""
+    sizes = sizes.copy()
+    step = np.spacing(np.max(np.abs(sizes), -1))
+    for n in range(1, sizes.shape[-1]):
+        is_equal = (sizes[..., :n] == sizes[..., n : n + 1]).any(-1)
+        while np.any(is_equal):
+            sizes[..., n] = np.where(is_equal, sizes[..., n] + step, sizes[..., n])
+            is_equal = (sizes[..., :n] == sizes[..., n : n + 1]).any(-1)
+    return sizes
+
+
+def warn_of_tangents(factors: Factors, values: Any) -> None:
+    """Forward mode does not know which vectors are used, so it warns where they may be."""
+    sizes = plain(values)
+    if sizes.shape[-1] < 2:
+        return
+    gaps = gaps_of(sizes)
+    limit = notable(np.finfo(gaps.dtype).eps) * np.max(np.abs(sizes), -1)
+    if np.any(np.min(gaps, (-2, -1)) <= limit):
+        warnings.warn(
+            f"{factors.fun}: tangents of {factors.vectors} have few right digits, as two "
+            f"{factors.values} are nearly equal (smallest gap {np.min(gaps):.1e}); if the function "
+            f"is smooth in a, {advice(factors)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+# ----------------------------------------------------------------------------------- eigenvectors
+
+
+def eigh_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def eigh_pullback(g: Any) -> tuple:
+        def pull(values: Any) -> Any:
+            factors = autograd_tuple((values, ans[1]))
+            return primitive_vjps[linalg.eigh](argnums, factors, args, kwargs)(g)[0]
+
+        return (guarded(EIGH, ans[0], [(ans[1], g[1])], pull),)
+
+    return eigh_pullback
+
+
+def eigh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """Vectors of equal eigenvalues get NaN, which does no harm to the eigenvalues."""
+    is_lower = (args[1] if len(args) > 1 else kwargs.get("UPLO", "L")).upper() == "L"
+    values, vectors = ans[0], ans[1]
+    size = np.shape(plain(values))[-1]
+    half = (anp.tril if is_lower else anp.triu)(tangents[0], -1 if is_lower else 1)
+    whole = half + conjugate_transposed(half) + anp.real(tangents[0]) * np.eye(size)
+    turned = anp.matmul(conjugate_transposed(vectors), anp.matmul(whole, vectors))
+    slopes = turned * reciprocal_gaps(values)
+    return autograd_tuple((anp.real(diagonal(turned)), anp.matmul(vectors, slopes)))
+
+
+def diagonal(matrix: Any) -> Any:
+    return anp.diagonal(matrix, 0, -2, -1)
+
+
+def reciprocal_gaps(values: Any) -> Any:
+    """One over the gap of each pair: zero on the diagonal, NaN where values are equal."""
+    size = np.shape(plain(values))[-1]
+    gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
+    return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, np.nan, gaps)
+
+
+def eig_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def eig_pullback(g: Any) -> tuple:
+        def pull(values: Any) -> Any:
+            found = pull_eig(values, ans[1], g)
+            return found if anp.iscomplexobj(args[0]) else anp.real(found)
+
+        return (guarded(EIG, ans[0], [(ans[1], g[1])], pull),)
+
+    return eig_pullback
+
+
+def pull_eig(values: Any, vectors: Any, g: Any) -> Any:
+    """autograd's rule, which adds 1e-20 to gaps: too much for small matrices."""
+    identity, turned = np.eye(np.shape(plain(values))[-1]), transposed(vectors)
+    of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values)
+    along = anp.matmul(anp.matmul(turned, anp.conj(vectors)), anp.real(of_vectors) * identity)
+    inner = identity * g[0][..., None, :] + quotients * of_vectors - quotients * along
+    return anp.matmul(anp.matmul(linalg.inv(turned), inner), turned)
+
+
+def eig_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """Vectors keep their length, as LAPACK's do, and their phase, as autograd's do."""
+    values, vectors = ans[0], ans[1]
+    turned = linalg.solve(vectors, anp.matmul(tangents[0] + 0.0 * vectors, vectors))
+    slopes = anp.matmul(vectors, turned * reciprocal_gaps(values))
+    along = anp.real(anp.sum(anp.conj(vectors) * slopes, axis=-2, keepdims=True))
+    return autograd_tuple((diagonal(turned), slopes - vectors * along))
+
+
+def warning(factors: Factors, tangent: Callable) -> Callable:
+    """The rule for tangents, of functions whose vectors may be used."""
+
+    def warned(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        warn_of_tangents(factors, ans[0])
+        return tangent(argnums, tangents, ans, args, kwargs)
+
+    return warned
+
+
+declare(linalg.eigh, adjoint=eigh_adjoint, tangent=warning(EIGH, eigh_tangent), keywords="UPLO")
+declare(linalg.eig, adjoint=eig_adjoint, tangent=warning(EIG, eig_tangent))
+
+
+@primitive
+def eigh_for_values(a: Any, UPLO: Any = "L") -> tuple:
+    """Called where only the eigenvalues are used, so that no tangent of a vector is."""
+    return tuple(np.linalg.eigh(a, UPLO))
+
+
+@primitive
+def eig_for_values(a: Any) -> tuple:
+    return tuple(np.linalg.eig(a))
+
+
+declare(eigh_for_values, adjoint=eigh_adjoint, tangent=eigh_tangent)
+declare(eig_for_values, adjoint=eig_adjoint, tangent=eig_tangent)
+
+# -------------------------------------------------------------------------------- singular vectors
+
+
+def svd_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    pullback = primitive_vjps[linalg.svd](argnums, ans, args, kwargs)
+    if not isinstance(plain(ans), tuple | list):
+        return pullback
+    u, sizes, vh = ans
+
+    def svd_pullback(g: Any) -> tuple:
+        if not (np.any(plain(g[0])) or np.any(plain(g[2]))):
+            return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
+
+        def pull(values: Any) -> Any:
+            return pull_svd(u, values, vh, g)
+
+        parts = [(u, g[0]), (conjugate_transposed(vh), conjugate_transposed(g[2]))]
+        return (guarded(SVD, sizes, parts, pull),)
+
+    return svd_pullback
+
+
+def pull_svd(u: Any, sizes: Any, vh: Any, g: Any) -> Any:
+    """J. Townsend, as the tangent; in products none of which has more entries than the matrix."""
+    v, gu, gv = conjugate_transposed(vh), g[0], conjugate_transposed(g[2])
+    rows, columns = sizes[..., None, :], sizes[..., :, None]
+    identity = np.eye(np.shape(plain(sizes))[-1])
+    quotients = 1.0 / (rows**2 - columns**2 + identity)
+    of_u, of_v = anp.matmul(transposed(u), gu), anp.matmul(transposed(v), gv)
+    inner = quotients * (of_u - conjugate_transposed(of_u)) * rows + identity * g[1][..., :, None]
+    inner = inner + columns * quotients * (of_v - conjugate_transposed(of_v))
+    if anp.iscomplexobj(plain(u)):
+        inner = inner + 1j * anp.imag(of_u) * identity / rows
+    left = anp.matmul(anp.conj(u), inner) + anp.conj(outside(u, anp.conj(gu))) / rows
+    beyond = transposed(outside(v, anp.conj(gv)))
+    return anp.matmul(left, transposed(v)) + anp.matmul(anp.conj(u) / rows, beyond)
+
+
+def svd_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """J. Townsend, "Differentiating the singular value decomposition", 2016."""
+    are_values = not isinstance(plain(ans), tuple | list)
+    u, sizes, vh = linalg.svd(args[0], full_matrices=False) if are_values else ans
+    t, v = tangents[0], conjugate_transposed(vh)
+    turned = anp.matmul(conjugate_transposed(u), anp.matmul(t, v))
+    slopes = anp.real(diagonal(turned))
+    if are_values:
+        return slopes
+    warn_of_tangents(SVD, sizes)
+    quotients = reciprocal_gaps(sizes**2)
+    rows, columns = sizes[..., None, :], sizes[..., :, None]
+    adjoint = conjugate_transposed(turned)
+    of_u = quotients * (turned * rows + columns * adjoint)
+    of_v = quotients * (columns * turned + adjoint * rows)
+    if anp.iscomplexobj(plain(u)):
+        of_u = of_u + 1j * anp.imag(turned) * np.eye(np.shape(plain(sizes))[-1]) / rows
+    tangent_u = anp.matmul(u, of_u) + outside(u, anp.matmul(t, v)) / rows
+    tangent_v = anp.matmul(v, of_v) + outside(v, anp.matmul(conjugate_transposed(t), u)) / rows
+    return autograd_list([tangent_u, slopes, conjugate_transposed(tangent_v)])
+
+
+def outside(basis: Any, vectors: Any) -> Any:
+    """The parts of vectors that are orthogonal to a basis; nothing if that is a whole one."""
+    rows, columns = np.shape(plain(basis))[-2:]
+    if rows == columns:
+        return anp.zeros_like(vectors)
+    return vectors - anp.matmul(basis, anp.matmul(conjugate_transposed(basis), vectors))
+
+
+def svd_needed(a: Any, full_matrices: bool = True, compute_uv: bool = True, **kwargs: Any) -> bool:
+    """autograd refuses full matrices."""
+    return full_matrices and compute_uv
+
+
+@equivalent(
+    linalg.svd,
+    adjoint=svd_adjoint,
+    tangent=svd_tangent,
+    needed=svd_needed,
+    keywords="full_matrices compute_uv",
+)
+def full_svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """Of square matrices, which are full without more columns."""
+    shape = np.shape(plain(a))[-2:]
+    if shape[0] != shape[1]:
+        raise Refusal(
+            f"np.linalg.svd has no derivative rule for full_matrices=True, the default, and a "
+            f"matrix of shape {shape}, as its last vectors are any; write full_matrices=False"
+        )
+    return list(linalg.svd(a, full_matrices=False))

@@ -1,0 +1,270 @@
+"""Arrangements: functions whose value has only entries of the argument, in other places."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.numpy import numpy_wrapper
+from autograd.tracer import getval, isbox
+
+from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain
+from daskgrad.autodiff.rules.twins import composed, shape_of
+
+
+def places_of(x: Any) -> np.ndarray:
+    """The place of every entry in the flat array, in the array's own memory layout."""
+    places = np.empty_like(getval(x), dtype=np.intp, subok=False)
+    places[...] = np.arange(places.size).reshape(places.shape)
+    return places
+
+
+def arrangement(fun: Callable, needed: Callable[..., bool], keywords: str) -> None:
+    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return anp.ravel(x)[fun.fun(places_of(x), *args, **kwargs)]  # type: ignore[attr-defined]
+
+    declare(fun, program=program, needed=needed, keywords=keywords)
+
+
+# -------------------------------------------------------------------------------------- axes
+
+
+for fun, keywords, needed in (
+    # autograd negates the shift, which may be a tuple
+    (anp.roll, "shift axis", lambda a, shift, axis=None: not isinstance(shift, int)),
+    # autograd refuses negative axes
+    (anp.rollaxis, "axis start", lambda a, axis, start=0: axis < 0 or start < 0),
+    # autograd does not look at the axes
+    (anp.rot90, "k axes", lambda m, k=1, axes=(0, 1): tuple(axes) != (0, 1)),
+    # autograd reshapes the cotangent in this order, but its memory layout may differ
+    (anp.ravel, "order", lambda a, order="C": order not in ("C", "F")),
+    (anp.diagonal, "offset axis1 axis2", always),
+    (anp.diag, "k", lambda v, k=0: np.ndim(plain(v)) == 2),
+    # autograd supposes a number of repeats for each axis
+    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A))),
+):
+    arrangement(fun, needed, keywords)
+
+
+def reshape_needed(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> bool:
+    """As for ``ravel``; and autograd does not take ``copy``."""
+    return order not in ("C", "F", None) or copy is not None
+
+
+def repeat_needed(a: Any, repeats: Any, axis: Any = None) -> bool:
+    """autograd is right for one number of repeats, along an axis that is counted from 0."""
+    simple = isinstance(repeats, int) and np.ndim(plain(a)) > 0
+    return not (simple and (axis is None or axis >= 0))
+
+
+arrangement(anp.reshape, reshape_needed, "order shape copy")
+arrangement(anp.repeat, repeat_needed, "repeats axis")
+
+# ------------------------------------------------------------------------------- parts, copies
+
+
+def is_vector(a: Any, *args: Any, **kwargs: Any) -> bool:
+    return np.ndim(plain(a)) == 1
+
+
+@equivalent(anp.hsplit, needed=is_vector, keywords="indices_or_sections")
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    """autograd joins the parts of a vector along the second axis."""
+    return anp.split(ary, indices_or_sections, axis=0)
+
+
+def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
+    """autograd compares the shapes axis by axis, from the first one on."""
+    return subok or not isinstance(shape, tuple) or len(shape) != np.ndim(plain(array))
+
+
+@equivalent(anp.broadcast_to, needed=broadcast_to_needed, keywords="shape subok")
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    return array * np.ones(shape, plain(array).dtype)
+
+
+def triangle(fun: Callable) -> None:
+    """autograd does not add up the rows that NumPy makes of a vector."""
+
+    def program(m: Any, k: int = 0) -> Any:
+        ones = np.ones(2 * np.shape(plain(m)), plain(m).dtype)
+        return m * fun(ones, k)
+
+    declare(fun, program=program, needed=is_vector, keywords="k")
+
+
+triangle(anp.triu)
+triangle(anp.tril)
+
+# -------------------------------------------------------------------------------------- sorting
+
+
+def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **kwargs: Any) -> bool:
+    """autograd refuses arrays of several axes."""
+    return not is_vector(a) or bool(kwargs)
+
+
+@equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable descending")
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **settings: Any) -> Any:
+    return sort_by(np.argsort, a, axis, kind=kind, **settings)
+
+
+@equivalent(anp.sort_complex)
+def sort_complex(a: Any) -> Any:
+    ordered = sort_by(np.argsort, a, -1)
+    return ordered if anp.iscomplexobj(ordered) else ordered + 0j
+
+
+@equivalent(anp.copy, keywords="order subok")
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return anp.array(a)
+
+
+@equivalent(
+    anp.partition, needed=lambda *args, **kwargs: not is_vector(*args), keywords="kth axis kind"
+)
+def partition(
+    a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
+) -> Any:
+    def arguments(values: np.ndarray, axis: int) -> np.ndarray:
+        return np.argpartition(values, kth, axis, kind)
+
+    return sort_by(arguments, a, axis)
+
+
+def sort_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
+    """An array in the order that ``arguments`` (``np.argsort``) finds in its numbers."""
+    if axis is None:
+        a, axis = anp.ravel(a), -1
+    found = arguments(plain(a), axis=axis, **kwargs)
+    return anp.ravel(a)[np.take_along_axis(places_of(a), found, axis)]
+
+
+# -------------------------------------------------------------------------------- put together
+
+
+def joined_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """All at once; autograd's rule joins as many arrays for each of them."""
+    there = dict(zip(argnums, tangents, strict=True))
+    axis, *arrays = args
+    parts = [
+        there[number] if number in there else np.zeros_like(plain(array))
+        for number, array in enumerate(arrays, 1)
+    ]
+    return anp.concatenate(parts, axis)
+
+
+@equivalent(
+    numpy_wrapper.concatenate_args,
+    needed=lambda axis, *args: axis is None,
+    arrays=10**9,
+    tangent=joined_tangent,
+)
+def concatenate_args(axis: None, *args: Any) -> Any:
+    """autograd does not flatten its arguments."""
+    return anp.concatenate([anp.ravel(arg) for arg in args])
+
+
+def array_needed(array_args: tuple, array_kwargs: dict, *args: Any) -> bool:
+    """autograd takes each entry of the cotangent, whatever axes were put before."""
+    return len(array_args) > 1 or bool(array_kwargs.get("ndmin"))
+
+
+@equivalent(numpy_wrapper.array_from_args, needed=array_needed, arrays=10**9)
+def array_from_args(array_args: tuple, array_kwargs: dict, *args: Any) -> Any:
+    made = np.array([plain(arg) for arg in args], *array_args, **array_kwargs)
+    return anp.reshape(anp.array(list(args)), made.shape)
+
+
+declare(anp.expand_dims, anp.squeeze, keywords="axis")
+declare(anp.array_split, anp.split, keywords="indices_or_sections axis")
+declare(anp.vsplit, anp.dsplit, keywords="indices_or_sections")
+declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")
+
+
+# -------------------------------------------------------------------------------------------------
+# Joining: functions of plain NumPy that join arrays, or make grids of them, and lists of these.
+
+
+def at_least(fun: Callable, primitive: Callable) -> None:
+    @composed(fun)
+    def twin(*arys: Any) -> Any:
+        """autograd's rule is that of one array."""
+        parts = [primitive(array) for array in arys]
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+at_least(np.atleast_1d, anp.atleast_1d)
+at_least(np.atleast_2d, anp.atleast_2d)
+at_least(np.atleast_3d, anp.atleast_3d)
+
+
+@composed(np.dstack)
+def dstack(tup: Any) -> Any:
+    return anp.concatenate([anp.atleast_3d(array) for array in tup], axis=2)
+
+
+@composed(np.block)
+def block(arrays: Any) -> Any:
+    leaves, depth = [], 0
+    level = [arrays]
+    while level:
+        leaves += [each for each in level if not isinstance(each, list)]
+        level = [each for part in level if isinstance(part, list) for each in part]
+        depth += bool(level)
+    ndim = max([depth, *map(np.ndim, map(plain, leaves))])
+
+    def join(part: Any, axis: int) -> Any:
+        if isinstance(part, list):
+            return anp.concatenate([join(each, axis + 1) for each in part], axis=axis)
+        shape = shape_of(part)
+        return anp.reshape(part, (1,) * (ndim - len(shape)) + shape)
+
+    return join(arrays, -depth)
+
+
+@composed(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    return anp.diag(anp.ravel(v), k)
+
+
+@composed(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+    shape = np.broadcast_shapes(*map(shape_of, args))
+    return tuple([anp.broadcast_to(anp.array(array), shape) for array in args])
+
+
+@composed(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    plains = [plain(x) for x in xi]
+    made: Any = np.meshgrid(*plains, sparse=True, indexing=indexing)  # type: ignore[call-overload]
+    grids = tuple([anp.reshape(x, each.shape) for x, each in zip(xi, made, strict=True)])
+    return grids if sparse else broadcast_arrays(*grids)
+
+
+@composed(np.ix_)
+def ix_(*args: Any) -> Any:
+    made = np.ix_(*[plain(arg) for arg in args])
+    pairs = zip(args, made, strict=True)
+    return tuple([anp.reshape(arg, one.shape) if isbox(arg) else one for arg, one in pairs])
+
+
+@composed(np.apply_along_axis)
+def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    arr = anp.moveaxis(anp.array(arr), axis, -1)
+    *around, _ = shape_of(arr)
+    axis = axis % (len(around) + 1)
+    rows = [anp.array(func1d(arr[place], *args, **kwargs)) for place in np.ndindex(*around)]
+    value = anp.reshape(anp.stack(rows), (*around, *shape_of(rows[0])))
+    ndim = np.ndim(plain(rows[0]))
+    return anp.moveaxis(value, tuple(range(-ndim, 0)), tuple(range(axis, axis + ndim)))
+
+
+@composed(np.apply_over_axes)
+def apply_over_axes(func: Callable, a: Any, axes: Any) -> Any:
+    found = anp.array(a)
+    for axis in np.atleast_1d(axes):
+        reduced = func(found, int(axis) % np.ndim(plain(found)))
+        is_kept = np.ndim(plain(reduced)) == np.ndim(plain(found))
+        found = reduced if is_kept else anp.expand_dims(reduced, int(axis))
+    return found

@@ -1,0 +1,240 @@
+"""Cumulated sums and products, and the functions that ignore NaNs.
+
+A NaN that is ignored has the derivative zero; so has every entry of a slice of nothing but NaNs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.math_reductions import deviation, is_given, variance
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded, shape_of
+
+# ---------------------------------------------------------------------------------- cumulation
+
+
+@equivalent(anp.cumprod, keywords="axis dtype")
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """Products of 1, 2, 4, ... factors, without a division by any of them."""
+    a = a if dtype is None else anp.astype(a, dtype)
+    axis = axis if np.ndim(plain(a)) else None
+    a = anp.ravel(a) if axis is None else anp.moveaxis(a, axis, -1)
+    reach, count = 1, np.shape(plain(a))[-1]
+    while reach < count:
+        a = anp.concatenate([a[..., :reach], a[..., reach:] * a[..., :-reach]], axis=-1)
+        reach *= 2
+    return a if axis is None else anp.moveaxis(a, -1, axis)
+
+
+def cumulative(name: str, cumulate: Callable, neutral: float) -> None:
+    """The array API's names, which may begin with the sum or product of nothing."""
+
+    def program(
+        x: Any,
+        *,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        include_initial: bool = False,
+    ) -> Any:
+        axis = 0 if axis is None else axis
+        total = cumulate(x, axis=axis, dtype=dtype)
+        if not include_initial:
+            return total
+        shape = list(np.shape(plain(x)))
+        shape[axis] = 1
+        return anp.concatenate([np.full(shape, neutral), total], axis=axis)
+
+    if hasattr(anp, name):  # since NumPy 2.1
+        declare(getattr(anp, name), program=program, keywords="axis dtype include_initial")
+
+
+cumulative("cumulative_sum", anp.cumsum, 0.0)
+cumulative("cumulative_prod", anp.cumprod, 1.0)
+
+# ---------------------------------------------------------------------------------------- NaNs
+
+
+def without_nans(a: Any, instead: float) -> Any:
+    return anp.where(np.isnan(plain(a)), instead, a)
+
+
+def ignoring_nans(fun: Callable, twin: Callable, instead: float, keywords: str) -> None:
+    def program(a: Any, *args: Any, **kwargs: Any) -> Any:
+        return twin(without_nans(a, instead), *args, **kwargs)
+
+    declare(fun, program=program, keywords=keywords)
+
+
+SUMS, EXTREMES = "axis dtype keepdims initial where", "axis keepdims initial where"
+ignoring_nans(anp.nansum, anp.sum, 0.0, SUMS)
+ignoring_nans(anp.nanprod, anp.prod, 1.0, SUMS)
+ignoring_nans(anp.nancumsum, anp.cumsum, 0.0, "axis dtype")
+ignoring_nans(anp.nancumprod, anp.cumprod, 1.0, "axis dtype")
+ignoring_nans(anp.nanmax, anp.max, -np.inf, EXTREMES)
+ignoring_nans(anp.nanmin, anp.min, np.inf, EXTREMES)
+
+
+def chosen_of(a: Any, where: Any) -> np.ndarray:
+    """Which entries count: those that are chosen, and are no NaNs."""
+    return ~np.isnan(plain(a)) & (True if where is np._NoValue else where)
+
+
+def of_chosen(twin: Callable) -> Callable:
+    """The program that chooses what is no NaN."""
+
+    def program(a: Any, *args: Any, where: Any = np._NoValue, **kwargs: Any) -> Any:
+        return twin(a, *args, where=chosen_of(a, where), **kwargs)
+
+    return program
+
+
+@equivalent(anp.nanmean, keywords="axis dtype keepdims where")
+def nanmean(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = np._NoValue,
+    *,
+    where: Any = np._NoValue,
+) -> Any:
+    axes = {"axis": axis, "keepdims": is_given(keepdims) and keepdims}
+    chosen = chosen_of(a, where)
+    return anp.sum(a, dtype=dtype, where=chosen, **axes) / np.maximum(np.sum(chosen, **axes), 1)
+
+
+CHOICES = "axis dtype keepdims where"
+declare(anp.nanvar, program=of_chosen(variance), keywords=f"{CHOICES} ddof correction mean")
+declare(anp.nanstd, program=of_chosen(deviation), keywords=f"{CHOICES} ddof correction mean")
+
+
+# -------------------------------------------------------------------------------------------------
+# Filters: functions of plain NumPy that interpolate, integrate, convolve or count.
+
+TWINS[np.diff] = by_position(np.diff, anp.diff, 5)
+TWINS[np.linspace] = by_position(np.linspace, anp.linspace, 2)
+
+# ------------------------------------------------------------------------------- interpolation
+
+
+@recorded(np.interp, arrays=6)
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """At a knot the derivative is that of the piece on its right; at the last one on its left."""
+    xp, fp = as_array(xp), as_array(fp)
+    if period is not None:
+        x, xp, fp = periodic(x, xp, fp, anp.abs(period))
+        left = right = None
+    knots, at = plain(xp), plain(x)
+    here = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, max(len(knots) - 2, 0))
+    ahead = np.minimum(here + 1, len(knots) - 1)
+    gap = xp[ahead] - xp[here]
+    is_jump = plain(gap) == 0.0
+    share = anp.where(is_jump, 1.0, (x - xp[here]) / anp.where(is_jump, 1.0, gap))
+    value = fp[here] + (fp[ahead] - fp[here]) * share
+    value = anp.where(at < knots[0], fp[0] if left is None else left, value)
+    return anp.where(at > knots[-1], fp[-1] if right is None else right, value)
+
+
+def periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+    """The knots of one period in order, and a knot before and after them."""
+    xp = xp % period
+    order = np.argsort(plain(xp))
+    xp, fp = xp[order], fp[order]
+    xp = anp.concatenate([xp[-1:] - period, xp, xp[:1] + period])
+    return x % period, xp, anp.concatenate([fp[-1:], fp, fp[:1]])
+
+
+@recorded(np.trapezoid, arrays=3, keywords="axis")
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    y, ndim = as_array(y), len(shape_of(as_array(y)))
+    if x is not None:
+        x = as_array(x)
+        is_line = np.ndim(plain(x)) == 1
+        dx = anp.diff(x) if is_line else anp.diff(x, axis=axis)
+        if is_line:
+            dx = anp.reshape(dx, [-1 if n == axis % ndim else 1 for n in range(ndim)])
+    ahead, behind = (along(y, axis, part) for part in (slice(1, None), slice(None, -1)))
+    return anp.sum(dx * (ahead + behind) / 2.0, axis=axis)
+
+
+def along(y: Any, axis: int, part: slice) -> Any:
+    """A slice of an array along an axis."""
+    axis = axis % np.ndim(plain(y))
+    return y[(slice(None),) * axis + (part,)]
+
+
+@recorded(np.unwrap, arrays=1, keywords="discont axis period")
+def unwrap(p: Any, *args: Any, **kwargs: Any) -> Any:
+    """Whole periods are added, which are constant."""
+    return p + (np.unwrap(plain(p), *args, **kwargs) - plain(p))
+
+
+@recorded(np.ediff1d, arrays=3)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    ary = anp.ravel(as_array(ary))
+    parts = [to_begin, ary[1:] - ary[:-1], to_end]
+    return anp.concatenate([anp.ravel(as_array(part)) for part in parts if part is not None])
+
+
+# --------------------------------------------------------------------------------- convolution
+
+
+def middle(first: Any, second: Any, mode: str) -> slice:
+    """The entries of the full convolution that are those of a mode."""
+    short, long = sorted([np.size(plain(first)), np.size(plain(second))])
+    if mode not in ("full", "same", "valid"):
+        raise Refusal(f"there is no mode={mode!r}; write 'full', 'same' or 'valid'")
+    if mode == "full":
+        return slice(0, short + long - 1)
+    if mode == "same":
+        return slice((short - 1) // 2, (short - 1) // 2 + long)
+    return slice(short - 1, long)
+
+
+def convolve_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """By each vector: the cotangent convolved with the other one, reversed."""
+    a, v, mode = convolve_arguments(*args, **kwargs)
+    part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
+    before, after = np.zeros(part.start), np.zeros(count - part.stop)
+
+    def convolve_pullback(g: Any) -> tuple:
+        full = anp.concatenate([before, g, after])
+        pairs = [((a, v), (v, a))[argnum] for argnum in argnums]
+        return tuple(
+            [
+                anp.reshape(anp.convolve(full, anp.ravel(other)[::-1], "valid"), shape_of(own))
+                for own, other in pairs
+            ]
+        )
+
+    return convolve_pullback
+
+
+def convolve_arguments(a: Any, v: Any, mode: str = "full") -> tuple[Any, Any, str]:
+    return as_array(a), as_array(v), mode
+
+
+def convolve_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+    a, v, mode = convolve_arguments(*args, **kwargs)
+    pairs = zip(argnums, tangents, strict=True)
+    return sum([anp.convolve(*((t, v), (a, t))[argnum], mode) for argnum, t in pairs])
+
+
+declare(anp.convolve, adjoint=convolve_adjoint, tangent=convolve_tangent, keywords="mode")
+TWINS[np.convolve] = by_position(np.convolve, anp.convolve, 2)
+
+
+@recorded(np.correlate, arrays=2, keywords="mode")
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """Of a longer second vector NumPy takes the middle from the other end."""
+    a, v = anp.ravel(as_array(a)), anp.conj(anp.ravel(as_array(v)))[::-1]
+    part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
+    if np.size(plain(v)) > np.size(plain(a)):
+        part = slice(count - part.stop, count - part.start)
+    return anp.convolve(a, v)[part]

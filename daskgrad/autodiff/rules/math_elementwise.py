@@ -1,0 +1,499 @@
+"""Elementwise: functions of single entries, and functions that fill arrays with numbers."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_jvps, primitive_vjps
+from autograd.extend import defvjp_argnums, primitive
+from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_vjps import unbroadcast
+from autograd.tracer import trace_primitives_map
+
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    is_real,
+    is_real_like,
+    plain,
+)
+
+# ------------------------------------------------------------------------------------ choices
+
+
+def where_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd's rule, for arrays that are broadcast, too; the condition has no derivative."""
+    condition = args[0]
+    metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums if argnum}
+
+    def where_pullback(g: Any) -> tuple:
+        zeros = np.zeros(anp.shape(g))
+        chosen = {0: None, 1: (g, zeros), 2: (zeros, g)}
+        return tuple(
+            [
+                part and unbroadcast(anp.where(condition, *part), metas[argnum])
+                for argnum, part in [(argnum, chosen[argnum]) for argnum in argnums]
+            ]
+        )
+
+    return where_pullback
+
+
+declare(trace_primitives_map[np.where], adjoint=where_adjoint)
+
+
+@equivalent(anp.clip, arrays=3, keywords="a_min a_max min max")
+def clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
+    """At a bound the derivative is the bound's, as in autograd's rule."""
+    low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
+    if low is not None and low is not np._NoValue:
+        a = anp.where(a > low, a, low)
+    if high is not None and high is not np._NoValue:
+        a = anp.where(a < high, a, high)
+    return a
+
+
+# ---------------------------------------------------------------------------------- functions
+
+
+def slopes_adjoint(*slopes: Any) -> Callable:
+    """The adjoint of a function with the derivative at each entry, ``slope(ans, *args)``.
+
+    There is a slope for each argument that has one; they are computed when it is pulled back.
+    """
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        chosen = [(slopes[argnum], anp.metadata(args[argnum])) for argnum in argnums]
+
+        def slopes_pullback(g: Any) -> tuple:
+            return tuple([unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen])
+
+        return slopes_pullback
+
+    return adjoint
+
+
+def times(g: Any, slope: Any) -> Any:
+    """A cotangent times a slope, added up over several results.
+
+    A result that nobody uses has the cotangent zero, and nothing comes of an infinite slope.
+    """
+    if not isinstance(slope, tuple):
+        return g * slope
+    total: Any = 0.0
+    for n, part in enumerate(slope):
+        there = np.isfinite(plain(part)) | (plain(g[n]) != 0)
+        total = total + g[n] * anp.where(there, part, 0.0)
+    return total
+
+
+def sqrt_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """By the root, which is there, in place of a power."""
+    return lambda g: (g * 0.5 / ans,)
+
+
+declare(anp.sqrt, adjoint=sqrt_adjoint, tangent=primitive_jvps[anp.sqrt])
+
+
+def abs_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    (x,) = args
+    if anp.iscomplexobj(x):
+        return primitive_vjps[anp.abs](argnums, ans, args, kwargs)
+    return lambda g: (g * anp.sign(x),)
+
+
+declare(anp.abs, adjoint=abs_adjoint, tangent=primitive_jvps[anp.abs])
+
+
+def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """g / cosh(x)², for real x without its overflow, whose derivative is NaN."""
+    if anp.iscomplexobj(args[0]):
+        return tangents[0] / anp.cosh(args[0]) ** 2
+    small = anp.exp(-2.0 * anp.abs(args[0]))
+    return tangents[0] * (4.0 * small / (1.0 + small) ** 2)
+
+
+declare(anp.tanh, tangent=tanh_tangent)
+
+
+def sign_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """Of a complex number z the sign is z / abs(z), which is not constant."""
+    if not anp.iscomplexobj(args[0]):
+        return lambda g: (None,)
+    size = anp.abs(args[0])
+    return lambda g: ((g - anp.conj(g * ans**2)) / (2.0 * size),)
+
+
+recorded_sign = anp.sign
+declare(recorded_sign, adjoint=sign_adjoint)
+
+
+def sign(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The sign; that of a real number is constant, and so a plain number, as autograd's."""
+    others = kwargs.keys() - {"called_by_autograd_dispatcher"}  # are refused
+    is_constant = not (args or others or anp.iscomplexobj(x))
+    return recorded_sign(plain(x) if is_constant else x, *args, **kwargs)
+
+
+sign.fun = np.sign  # type: ignore[attr-defined]
+anp.sign = trace_primitives_map[np.sign] = sign
+
+
+@primitive
+def share(x: Any, y: Any, total: Any) -> Any:
+    """exp(x) of exp(x) + exp(y), of which ``total`` is the logarithm."""
+    return np.exp(x - total)
+
+
+@primitive
+def share2(x: Any, y: Any, total: Any) -> Any:
+    return 2 ** (x - total)
+
+
+def declare_shares(fun: Callable, part: Callable, factor: float) -> None:
+    """The rules of the logarithm of a sum of two exponentials, and of the share of one of them.
+
+    Both shares add up to one, so that none is lost where the other one is nearly one.
+    """
+
+    def steep(ans: Any, x: Any, y: Any, total: Any) -> Any:
+        return factor * ans * part(y, x, total)
+
+    of_shares = slopes_adjoint(steep, lambda *args: -steep(*args))
+    declare(part, adjoint=of_shares)
+    defvjp_argnums(part, of_shares)
+    declare(
+        fun,
+        adjoint=slopes_adjoint(
+            lambda ans, x, y: part(x, y, plain(ans)), lambda ans, x, y: part(y, x, plain(ans))
+        ),
+    )
+
+
+declare_shares(anp.logaddexp, share, 1.0)
+declare_shares(anp.logaddexp2, share2, math.log(2.0))
+
+NEAR = 1e-3  # nearer to zero, autograd's rule suffers from cancellation
+
+
+@equivalent(anp.sinc, needed=lambda x: bool(np.any(np.abs(plain(x)) < NEAR)))
+def sinc(x: Any) -> Any:
+    near = np.abs(plain(x)) < NEAR
+    square = (np.pi * x) ** 2
+    far = np.pi * anp.where(near, 1.0, x)
+    return anp.where(near, 1.0 - square / 6.0 + square**2 / 120.0, anp.sin(far) / far)
+
+
+@equivalent(anp.angle, needed=lambda z, deg=False: bool(deg), keywords="deg")
+def angle(z: Any, deg: bool = False) -> Any:
+    """autograd's derivative is in radians."""
+    return anp.angle(z) * (180.0 / np.pi)
+
+
+@equivalent(anp.real_if_close, needed=lambda a, tol=100: tol != 100, keywords="tol")
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """autograd does not take ``tol``."""
+    return a if np.iscomplexobj(np.real_if_close(plain(a), tol)) else anp.real(a)
+
+
+@equivalent(anp.nan_to_num, keywords="nan posinf neginf")
+def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """autograd's rule does not take the replacement numbers."""
+    return anp.where(np.isfinite(plain(x)), x, 0.0)
+
+
+# ------------------------------------------------------------------------------- filled arrays
+
+
+def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """Sums over broadcast axes, as autograd does not; it takes ``full_like`` for a constant."""
+    fill = anp.metadata(args[1]) if 1 in argnums else None
+
+    def full_pullback(g: Any) -> tuple:
+        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
+
+    return full_pullback
+
+
+declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
+declare(anp.full_like, adjoint=full_adjoint, keywords="dtype order subok shape device")
+
+
+def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd keeps the imaginary part of the cotangent of a real array."""
+    is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
+
+    def astype_pullback(g: Any) -> tuple:
+        return (numpy_wrapper._astype(anp.real(g) if is_real else g, dtype),)
+
+    return astype_pullback
+
+
+declare(numpy_wrapper._astype, adjoint=astype_adjoint, keywords="copy order casting subok")
+
+
+@equivalent(anp.linspace, arrays=2, keywords="num endpoint retstep dtype axis")
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """A line between two points for each entry of the ends."""
+    shape = np.broadcast_shapes(np.shape(plain(start)), np.shape(plain(stop)))
+    places, step = np.linspace(0.0, 1.0, num, endpoint, retstep=True)
+    places = places.reshape((num,) + (1,) * len(shape))
+    line = anp.moveaxis(start * (1.0 - places) + stop * places, 0, axis)
+    return [line, (stop - start) * step] if retstep else line
+
+
+# -------------------------------------------------------------------------------------------------
+# Ufuncs that autograd has no rule for: of one number, of two, and in two parts.
+
+declare(anp.cbrt, adjoint=slopes_adjoint(lambda ans, x: 1.0 / (3.0 * ans**2)))
+
+declare(anp.positive, adjoint=slopes_adjoint(lambda ans, x: 1.0))
+
+# ------------------------------------------------------------------------------- of two numbers
+
+
+@equivalent(anp.float_power, arrays=2)
+def float_power(x1: Any, x2: Any) -> Any:
+    one = np.float64(1.0)  # of double precision
+    return anp.power(x1 * one, x2 * one)
+
+
+@equivalent(anp.heaviside, arrays=2)
+def heaviside(x1: Any, x2: Any) -> Any:
+    """Where x1 is zero it jumps; the derivative with respect to x1 is zero there, too."""
+    return anp.where(plain(x1) == 0.0, x2, np.heaviside(plain(x1), 0.0))
+
+
+@equivalent(anp.copysign, arrays=2)
+def copysign(x1: Any, x2: Any) -> Any:
+    """Where x1 is zero the derivative is the one on the side of its sign."""
+    return x1 * (np.copysign(1.0, plain(x1)) * np.copysign(1.0, plain(x2)))
+
+
+def multiple(x1: Any, x2: Any, rest: Any) -> np.ndarray:
+    """How often x2 is in x1, of which there is a rest; an infinite x2 is not."""
+    with np.errstate(all="ignore"):
+        return np.where(np.isinf(plain(x2)), 0.0, np.round((plain(x1) - rest) / plain(x2)))
+
+
+@equivalent(anp.fmod, arrays=2)
+def fmod(x1: Any, x2: Any) -> Any:
+    return x1 - x2 * multiple(x1, x2, np.fmod(plain(x1), plain(x2)))
+
+
+@equivalent(anp.nextafter, arrays=2)
+def nextafter(x1: Any, x2: Any) -> Any:
+    raise Refusal(
+        "np.nextafter has no derivative rule for x1 and x2: it differs from x1 by rounding alone; "
+        "write x1"
+    )
+
+
+# ---------------------------------------------------------------------------------- in two parts
+
+
+@equivalent(anp.divmod, arrays=2)
+def divmod(x1: Any, x2: Any) -> Any:
+    return [np.floor_divide(plain(x1), plain(x2)), anp.remainder(x1, x2)]
+
+
+@equivalent(anp.modf)
+def modf(x: Any) -> Any:
+    whole = np.trunc(plain(x))
+    return [anp.where(np.isinf(plain(x)), 0.0, x - whole), whole]
+
+
+@equivalent(anp.frexp)
+def frexp(x: Any) -> Any:
+    raise Refusal(
+        "np.frexp has no derivative rule for x; find the exponent from dg.value(x), and write "
+        "np.ldexp(x, -exponent) for the mantissa"
+    )
+
+
+@equivalent(anp.ldexp)
+def ldexp(x1: Any, x2: Any) -> Any:
+    return x1 * np.ldexp(np.ones((), plain(x1).dtype), x2)
+
+
+# -------------------------------------------------------------------------- products of vectors
+
+
+@equivalent(anp.vecdot, arrays=2, keywords="axis keepdims")
+def vecdot(x1: Any, x2: Any, *, axis: int = -1, keepdims: bool = False) -> Any:
+    x1, x2 = anp.moveaxis(x1, axis, -1), anp.moveaxis(x2, axis, -1)
+    total = anp.sum(anp.conj(x1) * x2, axis=-1)
+    return anp.moveaxis(total[..., None], -1, axis) if keepdims else total
+
+
+if hasattr(anp, "matvec"):  # since NumPy 2.2
+
+    @equivalent(anp.matvec, arrays=2)
+    def matvec(x1: Any, x2: Any) -> Any:
+        return anp.matmul(x1, x2[..., None])[..., 0]
+
+    @equivalent(anp.vecmat, arrays=2)
+    def vecmat(x1: Any, x2: Any) -> Any:
+        return anp.matmul(anp.conj(x1)[..., None, :], x2)[..., 0, :]
+
+
+# -------------------------------------------------------------------------------------------------
+# Arithmetic: quick adjoints between real arrays.
+#
+# autograd's rules for ``+ - * / **`` find out shape, dtype and kind of both operands when a call is
+# recorded, and again when it is pulled back, which on small arrays takes longer than the
+# arithmetic. Where the operands have the result's dtype only the sums over broadcast axes are left,
+# and often not even those. The expressions are autograd's, but for the denominator's cotangent,
+# which is made of the numerator's and the quotient; several axes are summed over at once.
+
+Argnums = tuple[int, ...]
+BOTH = (0, 1)
+
+
+def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
+    """The rule with ``pullback_of(argnums, x, y)`` where that holds, otherwise autograd's."""
+    autograds = primitive_vjps[fun]
+
+    def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
+        operands = [args[argnum] for argnum in argnums]
+        pullback = None
+        if len(args) == 2 and not kwargs and is_real_like(ans.dtype, *operands):
+            pullback = pullback_of(argnums, ans, *args)
+        if pullback is None:
+            return autograds(argnums, ans, args, kwargs)
+        shapes = [operand.shape for operand in operands]
+        if 1 not in ans.shape and shapes.count(ans.shape) == len(shapes):
+            return pullback
+        return unbroadcast_after(pullback, shapes)
+
+    return rule
+
+
+def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
+    """A pullback followed by the sums over broadcast axes."""
+
+    def summed_pullback(g: Any) -> tuple:
+        return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])
+
+    return summed_pullback
+
+
+def fit(cotangent: Any, shape: tuple) -> Any:
+    """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
+    if not is_real(cotangent) or cotangent.ndim < len(shape):
+        return unbroadcast(cotangent, (shape, len(shape), None, False))
+    add = np.add.reduce if type(cotangent) is np.ndarray else anp.sum  # np.sum, in half its time
+    if not shape:
+        return add(cotangent, axis=None) if cotangent.ndim else cotangent
+    count = cotangent.ndim - len(shape)
+    if count:
+        cotangent = add(cotangent, axis=tuple(range(count)))
+    if 1 not in shape or (count and cotangent.shape == shape):  # no zero of a sum is negative
+        return cotangent
+    axes = tuple([axis for axis, size in enumerate(shape) if size == 1])
+    return add(cotangent, axis=axes, keepdims=True)
+
+
+def add_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
+    return both_pullback if argnums == BOTH else identity_pullback
+
+
+def identity_pullback(g: Any) -> tuple:
+    return (g,)
+
+
+def both_pullback(g: Any) -> tuple:
+    return g, g
+
+
+def subtract_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
+    if argnums == BOTH:
+        return difference_pullback
+    return identity_pullback if argnums == (0,) else negative_pullback
+
+
+def difference_pullback(g: Any) -> tuple:
+    return g, -g
+
+
+def negative_pullback(g: Any) -> tuple:
+    return (-g,)
+
+
+def multiply_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
+    if argnums == BOTH:
+
+        def product_pullback(g: Any) -> tuple:
+            return y * g, x * g
+
+        return product_pullback
+    factor = y if argnums == (0,) else x
+
+    def factor_pullback(g: Any) -> tuple:
+        return (factor * g,)
+
+    return factor_pullback
+
+
+def divide_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
+    def numerator_pullback(g: Any) -> tuple:
+        return (g / y,)
+
+    def denominator_pullback(g: Any) -> tuple:
+        return (-(g / y) * ans,)
+
+    def quotient_pullback(g: Any) -> tuple:
+        quotient = g / y
+        return quotient, -quotient * ans
+
+    if argnums == BOTH:
+        return quotient_pullback
+    return numerator_pullback if argnums == (0,) else denominator_pullback
+
+
+def power_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable | None:
+    """For powers that are plain numbers."""
+    if argnums != (0,) or type(y) not in (int, float):
+        return None
+    exponent = float(y - 1) if y else 1.0
+
+    def number_power_pullback(g: Any) -> tuple:
+        return (g * y * x**exponent,)
+
+    return number_power_pullback
+
+
+def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
+    x, y = args
+    is_number = type(y) in (int, float) and type(x) not in (int, float, complex)
+    if argnums == (0,) and is_number and y:  # as in the adjoint
+        return tangents[0] * (y * x ** float(y - 1))
+    one = np.where(np.logical_or(plain(x), plain(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
+    slopes = {0: lambda: y * x ** (y - one)}
+    slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
+    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
+    return sum(parts[1:], parts[0])
+
+
+for fun, pullback_of in (
+    (anp.add, add_pullback),
+    (anp.subtract, subtract_pullback),
+    (anp.multiply, multiply_pullback),
+    (anp.divide, divide_pullback),  # and ``true_divide``, which is the same
+):
+    declare(fun, adjoint=arithmetic_rule(fun, pullback_of), tangent=primitive_jvps[fun])
+declare(anp.power, adjoint=arithmetic_rule(anp.power, power_pullback), tangent=power_tangent)

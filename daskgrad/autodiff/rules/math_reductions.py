@@ -1,0 +1,448 @@
+"""Sums, products, extremes and differences along axes.
+
+autograd's adjoints of sums and means go through products of shapes and its own wrappers, which on
+small arrays takes several times as long as the arithmetic. Those here do the same arithmetic in the
+same order, for plain real arrays, and so give the same bits.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_jvps, primitive_vjps
+from autograd.numpy import numpy_wrapper
+from autograd.numpy.numpy_vjps import repeat_to_match_shape
+from autograd.tracer import isbox
+
+from daskgrad.autodiff.rules.declaration import (
+    ArrayBox,
+    Refusal,
+    declare,
+    equivalent,
+    is_plain,
+    is_real_like,
+    plain,
+)
+from daskgrad.autodiff.rules.linalg_products import pull_trace
+from daskgrad.autodiff.rules.twins import composed
+
+Given = Any  # np._NoValue, or what was given
+
+
+def is_given(value: Any) -> bool:
+    return value is not np._NoValue and value is not None
+
+
+# --------------------------------------------------------------------------- sums and means
+
+
+def sum_adjoint(fun: Callable, is_mean: bool) -> Callable:
+    """The rule of a sum or mean over one axis or all."""
+    autograds = primitive_vjps[fun]
+
+    def sum_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        axis = reduced_axis(args, kwargs)
+        if axis == UNKNOWN:
+            if is_given(kwargs.get("where")):
+                return chosen_pullback(is_mean, argnums, ans, args, kwargs)
+            return autograds(argnums, ans, args, kwargs)
+        return spread_pullback(args[0].shape, args[0].dtype, axis, is_mean)
+
+    return sum_rule
+
+
+UNKNOWN = "unknown"
+
+
+def reduced_axis(args: tuple, kwargs: dict) -> Any:
+    """The axis or axes over which an array is summed, ``None`` for all, or ``UNKNOWN``."""
+    if type(args[0]) is not np.ndarray or args[0].ndim == 0 or kwargs.keys() - {"axis", "keepdims"}:
+        return UNKNOWN
+    if len(args) > 1:
+        return args[1] if len(args) == 2 and is_axis(args[1]) else UNKNOWN
+    axis = kwargs.get("axis")
+    return axis if axis is None or is_axis(axis) else UNKNOWN
+
+
+def is_axis(given: Any) -> bool:
+    return type(given) is int or (type(given) is tuple and all([type(n) is int for n in given]))
+
+
+def kept_shape(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of a reduction that keeps its axes."""
+    axes = axis if type(axis) is tuple else (axis,)
+    if None in axes:
+        return (1,) * len(shape)
+    return tuple([1 if n in axes or n - len(shape) in axes else m for n, m in enumerate(shape)])
+
+
+def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> np.integer:
+    """How many entries of an array are added up in each sum over these axes."""
+    kept = kept_shape(shape, axis)
+    return np.prod([m for m, n in zip(shape, kept, strict=True) if m != n], dtype=int)
+
+
+@functools.lru_cache(maxsize=1024)
+def spread_pullback(
+    shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
+) -> Callable[[Any], tuple]:
+    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's.
+
+    It holds no array, and is one object for all sums alike on a tape.
+    """
+    kept = kept_shape(shape, axis)
+    terms = count_of_terms(shape, axis) if is_mean else None
+
+    def sum_pullback(g: Any) -> tuple:
+        if not is_plain(g):
+            spread, count = repeat_to_match_shape(g, shape, dtype, axis, None)
+            return (spread / count if is_mean else spread,)
+        g = g.reshape(kept) + np.zeros((), dtype)
+        if is_mean:
+            g = g / terms
+        spread = np.empty(shape, g.dtype)
+        spread[...] = g
+        return (spread,)
+
+    return sum_pullback
+
+
+def chosen_pullback(
+    is_mean: bool, argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """Of a sum or mean of the entries that are chosen by ``where``."""
+    given = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
+    where = given.pop("where")
+    axes = {name: given[name] for name in given.keys() & {"axis", "keepdims"}}
+    spread = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
+    chosen = np.broadcast_to(where, np.shape(plain(args[0])))
+    count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
+    return lambda g: (anp.where(chosen, spread(g / count)[0], 0.0),)
+
+
+def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    """The sum of the tangents; ``initial`` is a constant."""
+    given = args[1:]
+    options = dict(zip(("axis", "dtype", "out", "keepdims"), given, strict=False)) | kwargs
+    options.pop("initial", None)
+    return anp.sum(tangents[0], **options)
+
+
+mean, var, std = (getattr(numpy_wrapper, f"_primitive_{name}") for name in ("mean", "var", "std"))
+declare(
+    anp.sum,
+    adjoint=sum_adjoint(anp.sum, is_mean=False),
+    tangent=sum_tangent,
+    keywords="axis keepdims initial dtype where",
+)
+declare(
+    mean,
+    adjoint=sum_adjoint(mean, is_mean=True),
+    tangent=primitive_jvps[mean],
+    keywords="axis keepdims dtype where",
+)
+
+
+def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **given: Any) -> bool:
+    """autograd does not take ``dtype``."""
+    return bool(dtype or given)
+
+
+@equivalent(anp.cumsum, needed=cumsum_needed, keywords="axis dtype")
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
+
+
+def spread_needed(
+    *args: Any, where: Given = None, correction: Given = None, mean: Given = None, **kwargs: Any
+) -> bool:
+    """autograd ignores ``where``, ``correction`` and ``mean``."""
+    return is_given(where) or is_given(correction) or is_given(mean)
+
+
+@equivalent(
+    var,
+    adjoint=primitive_vjps[var],  # autograd's tangents are wrong for several axes
+    needed=spread_needed,
+    keywords="axis keepdims ddof dtype where correction mean",
+)
+def variance(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Given = np._NoValue,
+    *,
+    where: Given = np._NoValue,
+    correction: Given = np._NoValue,
+    mean: Given = np._NoValue,
+) -> Any:
+    """The mean square distance of the chosen entries from their mean."""
+    a = a if dtype is None else anp.astype(a, dtype)
+    chosen = np.broadcast_to(where if is_given(where) else True, np.shape(plain(a)))
+    axes = {"axis": axis, "keepdims": True}
+    count = np.sum(chosen, **axes)
+    a = anp.where(chosen, a, 0.0)
+    mean = mean if is_given(mean) else anp.sum(a, **axes) / np.maximum(count, 1)
+    gaps = anp.where(chosen, a - mean, 0.0)
+    rest = count - (correction if is_given(correction) else ddof)
+    squares = anp.sum(anp.real(gaps * anp.conj(gaps)), **axes)
+    total = squares / np.where(rest > 0, rest, np.nan)
+    keepdims = is_given(keepdims) and keepdims
+    return anp.reshape(total, np.sum(chosen, axis=axis, keepdims=keepdims).shape)
+
+
+@equivalent(
+    std,
+    adjoint=primitive_vjps[std],
+    needed=spread_needed,
+    keywords="axis keepdims ddof dtype where correction mean",
+)
+def deviation(*args: Any, **kwargs: Any) -> Any:
+    """Where nothing deviates the derivative is zero."""
+    square = variance(*args, **kwargs)
+    is_zero = plain(square) == 0.0
+    return anp.where(is_zero, 0.0, anp.sqrt(anp.where(is_zero, 1.0, square)))
+
+
+def by_mean(fun: Callable, autograds: Callable, program: Callable) -> None:
+    """Enters a twin whose ``mean=`` may be traced: primitives look for boxes by position alone."""
+
+    @composed(fun)
+    def twin(*args: Any, **kwargs: Any) -> Any:
+        called = program if isbox(kwargs.get("mean")) else autograds
+        return called(*args, **kwargs)
+
+    setattr(ArrayBox, fun.__name__, twin)
+
+
+by_mean(np.var, anp.var, variance)
+by_mean(np.std, anp.std, deviation)
+
+
+# ----------------------------------------------------------------------------- extremes
+
+
+def normal_axes(axis: Any, ndim: int) -> Any:
+    """Axes as autograd's rules for tangents want them: from 0 on, in order."""
+    if not isinstance(axis, tuple) or not ndim:
+        return axis
+    return tuple(sorted([n % ndim for n in axis]))
+
+
+def extreme_needed(
+    a: Any, axis: Any = None, *args: Any, initial: Given = None, where: Given = None, **kwargs: Any
+) -> bool:
+    """autograd's tangents want axes from 0 on, in order; it ignores ``initial`` and ``where``."""
+    if is_given(initial) or is_given(where):
+        return True
+    return isinstance(axis, tuple) and axis != normal_axes(axis, np.ndim(plain(a)))
+
+
+def extreme(fun: Callable, larger: Callable, least: float) -> None:
+    def program(
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: Given = False,
+        initial: Given = np._NoValue,
+        where: Given = np._NoValue,
+    ) -> Any:
+        axis = normal_axes(axis, np.ndim(plain(a)))
+        a = anp.where(where, a, least) if is_given(where) else a
+        found = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
+        return larger(found, initial) if is_given(initial) else found
+
+    declare(fun, program=program, needed=extreme_needed, keywords="axis keepdims initial where")
+
+
+for fun in {anp.max, anp.amax}:
+    extreme(fun, anp.maximum, -np.inf)
+for fun in {anp.min, anp.amin}:
+    extreme(fun, anp.minimum, np.inf)
+
+
+# ----------------------------------------------------------------------------- products
+
+
+def prod_needed(a: Any, *args: Any, where: Given = None, **kwargs: Any) -> bool:
+    """autograd divides by every factor, and ignores ``where``."""
+    return is_given(where) or not np.all(plain(a))
+
+
+@equivalent(anp.prod, needed=prod_needed, keywords="axis keepdims initial dtype where")
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Given = False,
+    initial: Given = 1.0,
+    where: Given = np._NoValue,
+) -> Any:
+    """Factors by pairs, without a division by any of them."""
+    keepdims = is_given(keepdims) and keepdims
+    initial = initial if is_given(initial) else 1.0
+    a = anp.where(where, a, 1.0) if is_given(where) else a
+    shape = np.prod(plain(a), axis=axis, keepdims=keepdims).shape
+    ndim = np.ndim(plain(a))
+    axis = axis if ndim else None
+    axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
+    factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
+    rest = np.shape(plain(factors))[len(axes) :]
+    factors = anp.reshape(factors, (-1, *rest))
+    while (count := np.shape(plain(factors))[0]) > 1:
+        half = count // 2
+        pairs = factors[:half] * factors[half : 2 * half]
+        factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
+    factors = factors if count else np.ones((1, *rest))
+    return anp.reshape(factors, shape) * initial
+
+
+# --------------------------------------------------------------------------- differences
+
+
+def diff_needed(
+    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
+) -> bool:
+    """autograd ignores ``prepend`` and ``append``."""
+    return is_given(prepend) or is_given(append) or not 0 < n < np.shape(plain(a))[axis]
+
+
+@equivalent(anp.diff, needed=diff_needed, arrays=5, keywords="n axis prepend append")
+def diff(
+    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
+) -> Any:
+    if n == 0:
+        return a * 1.0
+    edge = list(np.shape(plain(a)))
+    edge[axis] = 1
+    parts = [prepend] * is_given(prepend) + [a] + [append] * is_given(append)
+    parts = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
+    a = anp.moveaxis(anp.concatenate(parts, axis=axis), axis, -1)
+    for _ in range(n):
+        a = a[..., 1:] - a[..., :-1]
+    return anp.moveaxis(a, -1, axis)
+
+
+def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
+    """autograd supposes a spacing of one, and arrays that are long enough for all cases."""
+    shape, axes = np.shape(plain(f)), gradient_axes(f, axis)
+    return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
+
+
+def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
+    if axis is None:
+        return range(np.ndim(plain(f)))
+    return axis if isinstance(axis, tuple | list) else (axis,)
+
+
+@equivalent(anp.gradient, needed=gradient_needed, arrays=99, keywords="axis edge_order")
+def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
+    axes = gradient_axes(f, axis)
+    gaps = spacing or (1.0,)
+    gaps = gaps * len(axes) if len(gaps) == 1 else gaps
+    parts = [
+        (along if gap is plain(gap) else between)(f, gap, n, edge_order)
+        for gap, n in zip(gaps, axes, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else parts
+
+
+def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
+    """The differences along one axis: NumPy's weights, times the entries in reach.
+
+    An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
+    makes of unit vectors, and those too far apart to meet share an array.
+    """
+    f = anp.moveaxis(f, axis, -1)
+    count = np.shape(plain(f))[-1]
+    here, reach = np.arange(count), min(edge_order, count - 1)
+    period = 2 * reach + 1
+    total = 0.0
+    for shift in range(period):
+        units = (here % period == shift).astype(np.result_type(float, np.asarray(gap).dtype))
+        weights: Any = np.gradient(units, gap, edge_order=edge_order)  # type: ignore[call-overload]
+        source = here + (shift - here + reach) % period - reach
+        total = total + weights * f[..., np.clip(source, 0, count - 1)]
+    return anp.moveaxis(total, -1, axis)
+
+
+def between(f: Any, places: Any, axis: int, edge_order: int) -> Any:
+    """The differences along one axis of a traced spacing: the slopes of parabolas through three
+    entries, and at the ends those of lines for ``edge_order=1``."""
+    f = anp.moveaxis(f, axis, -1)
+    count = np.shape(plain(f))[-1]
+    if not np.ndim(plain(places)):
+        places = places * np.arange(count)
+    gaps = places[1:] - places[:-1]
+    slopes = (f[..., 1:] - f[..., :-1]) / gaps
+    if edge_order == 1:
+        first, last = slopes[..., :1], slopes[..., -1:]
+    else:
+        bends = (slopes[..., 1:] - slopes[..., :-1]) / (gaps[1:] + gaps[:-1])
+        first = slopes[..., :1] - gaps[0] * bends[..., :1]
+        last = slopes[..., -1:] + gaps[-1] * bends[..., -1:]
+    shares = gaps[:-1] / (gaps[1:] + gaps[:-1])
+    inner = slopes[..., :-1] * (1.0 - shares) + slopes[..., 1:] * shares
+    return anp.moveaxis(anp.concatenate([first, inner, last], axis=-1), -1, axis)
+
+
+# ------------------------------------------------------------------------------------ traces
+
+
+def trace_needed(
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None
+) -> bool:
+    """autograd ignores axes and stacks, and does not take ``dtype``."""
+    return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
+
+
+def trace_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    autograds = primitive_vjps[anp.trace](argnums, ans, args, kwargs)
+    (x, *rest) = args
+    if rest or kwargs or not is_real_like(np.dtype(float), x, ans) or x.ndim != 2:
+        return autograds
+    return lambda g: (pull_trace(g, x.shape),) if is_real_like(ans.dtype, g) else autograds(g)
+
+
+@equivalent(
+    anp.trace,
+    adjoint=trace_adjoint,
+    tangent=primitive_jvps[anp.trace],
+    needed=trace_needed,
+    keywords="offset axis1 axis2 dtype",
+)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+# ------------------------------------------------------------------ autograd.grad within models
+
+IGNORED = {"where", "initial", "correction", "mean"}
+
+
+def refusing(fun: Callable, rule: Callable) -> Callable:
+    """autograd's own rule, which ignores these parameters, for its own derivatives in a model."""
+    names = IGNORED - {"initial"} if fun in (anp.sum, anp.prod) else IGNORED
+
+    def checked_rule(*call: Any) -> Any:
+        ignored = [name for name, value in call[-1].items() if name in names and is_given(value)]
+        if ignored:
+            raise Refusal(
+                f"autograd.grad has no derivative rule for {fun.__name__!r} with "
+                f"{'=, '.join(ignored)}=; choose with np.where"
+            )
+        return rule(*call)
+
+    return checked_rule
+
+
+for fun in {anp.sum, anp.prod, anp.max, anp.min, anp.amax, anp.amin, mean, var, std}:
+    for table in (primitive_vjps, primitive_jvps):
+        if fun in table:
+            table[fun] = refusing(fun, table[fun])

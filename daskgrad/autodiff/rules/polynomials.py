@@ -1,0 +1,262 @@
+"""Polynomials: functions of plain NumPy of their coefficients, and of powers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.extend import primitive
+from autograd.numpy import linalg
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.linalg_matrices import least_squares
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, recorded, shape_of
+
+
+def vander_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The slope of each power from the one below it."""
+    increasing = kwargs.get("increasing", args[2] if len(args) > 2 else False)
+    rising = slice(None, None, 1 if increasing else -1)
+    count = shape_of(ans)[1]
+
+    def vander_pullback(g: Any) -> tuple:
+        slopes = ans[:, rising][:, : count - 1] * np.arange(1.0, count)
+        return (anp.sum(g[:, rising][:, 1:] * slopes, axis=1),)
+
+    return vander_pullback
+
+
+declare(anp.vander, adjoint=vander_adjoint, keywords="N increasing")
+TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
+
+
+def polyval_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    p, x = args
+    degree = len(plain(p)) - 1
+
+    def by_coefficients(g: Any) -> Any:
+        sums, term = [], g
+        for _ in range(degree + 1):
+            sums.append(anp.sum(term))
+            term = term * x
+        return anp.stack(sums[::-1])
+
+    def by_place(g: Any) -> Any:
+        return g * anp.polyval(polyder(p), x) if degree > 0 else 0.0 * g * x
+
+    return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
+
+
+declare(anp.polyval, adjoint=polyval_adjoint)
+TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
+
+
+def without_leading_zeros(p: Any) -> Any:
+    p = anp.atleast_1d(as_array(p))
+    nonzero = np.flatnonzero(plain(p))
+    return p[nonzero[0] :] if len(nonzero) else p[-1:]
+
+
+@composed(np.polymul)
+def polymul(a1: Any, a2: Any) -> Any:
+    return anp.convolve(without_leading_zeros(a1), without_leading_zeros(a2))
+
+
+@composed(np.polydiv)
+def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+    """Long division; the remainder begins where NumPy's does."""
+    u, v = anp.atleast_1d(as_array(u)) + 0.0, anp.atleast_1d(as_array(v)) + 0.0
+    found = np.polydiv(plain(u), plain(v))
+    rest, digits, scale = u, [], 1.0 / v[0]
+    long = len(plain(v))
+    for _ in range(max(len(plain(u)) - long + 1, 1)):
+        if len(plain(rest)) < long:
+            digits.append(0.0 * rest[0])
+            break
+        digits.append(scale * rest[0])
+        rest = anp.concatenate([rest[1:long] - digits[-1] * v[1:], rest[long:]])
+    count = len(found[1])
+    rest = anp.concatenate([0.0 * u, rest]) if count > len(plain(rest)) else rest
+    return anp.stack(digits), rest[len(plain(rest)) - count :]
+
+
+@composed(np.polyder)
+def polyder(p: Any, m: int = 1) -> Any:
+    p = as_array(p)
+    for _ in range(m):
+        p = p[:-1] * np.arange(len(plain(p)) - 1, 0, -1)
+    return p
+
+
+@composed(np.polyint)
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    p, k = as_array(p), anp.atleast_1d(as_array(0.0 if k is None else k))
+    constants = k * np.ones(m) if len(plain(k)) == 1 else k
+    for place in range(m):
+        scaled = p / np.arange(len(plain(p)), 0, -1)
+        p = anp.concatenate([scaled, constants[place : place + 1]])
+    return p
+
+
+@recorded(np.geomspace, arrays=2, keywords="num endpoint dtype axis")
+def geomspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    shape = np.broadcast_shapes(shape_of(start), shape_of(stop))
+    shares = np.linspace(0.0, 1.0, num, endpoint).reshape((num,) + (1,) * len(shape))
+    return anp.moveaxis(start * anp.exp(shares * anp.log(stop / start)), 0, axis)
+
+
+# -------------------------------------------------------------------------------------------------
+# Roots of polynomials, and polynomials that are found: by their roots, or by points; windows.
+#
+# All are recorded as a whole, so that their values are NumPy's.
+
+# ------------------------------------------------------------------------------------- roots
+
+CLOSE = 1e-10  # roots that rounding moves farther, relative to their size, are several at one place
+
+
+def falling_powers(x: Any, count: int) -> Any:
+    """Powers of each number from ``count - 1`` down to zero, by products: of zero, too."""
+    powers = [x * 0.0 + 1.0]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return anp.stack(powers[::-1], axis=-1)
+
+
+def roots_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """By the implicit function theorem: dr = -Σ rⁿ dpₙ / P'(r), for roots that are simple."""
+    (p,) = args
+    count = shape_of(p)[0]
+    powers = falling_powers(ans, count)
+    slopes = anp.dot(powers[:, 1:], p[:-1] * np.arange(count - 1, 0, -1))
+    moves = np.finfo(float).eps * (np.abs(plain(powers)) @ np.abs(plain(p)))
+    sizes = np.where(plain(ans) == 0.0, 1.0, np.abs(plain(ans)))
+    if np.any(moves > CLOSE * sizes * np.abs(plain(slopes))):
+        raise Refusal(
+            "np.roots has no derivative rule for p with a double root, or two that rounding does "
+            "not tell apart: they branch there; write a function of the coefficients"
+        )
+    is_real = not anp.iscomplexobj(p)
+
+    def roots_pullback(g: Any) -> tuple:
+        found = -anp.dot(g / slopes, powers)
+        return (anp.real(found) if is_real else found,)
+
+    return roots_pullback
+
+
+declare(anp.roots, adjoint=roots_adjoint)
+TWINS[np.roots] = by_position(np.roots, anp.roots, 1)
+
+# ----------------------------------------------------------------------- by roots, by points
+
+LARGE = 20  # rows of a matrix from which on rounding spoils sums of traces
+
+
+@recorded(np.poly, arrays=1)
+def poly(seq_of_zeros: Any) -> Any:
+    given = anp.atleast_1d(seq_of_zeros)
+    found = of_matrix(given) if np.ndim(plain(given)) == 2 else of_roots(given)
+    return found if np.iscomplexobj(np.poly(plain(seq_of_zeros))) else anp.real(found)
+
+
+def of_roots(zeros: Any) -> Any:
+    found: Any = np.ones(1)
+    for place in range(shape_of(zeros)[0]):
+        found = anp.append(found, 0.0) - zeros[place] * anp.append(0.0, found)
+    return found
+
+
+def of_matrix(a: Any) -> Any:
+    """The characteristic polynomial by sums of traces (Faddeev and Le Verrier), which is smooth
+    where eigenvalues are equal, too."""
+    size = shape_of(a)[0]
+    if size > LARGE:
+        raise Refusal(
+            f"np.poly has no derivative rule for seq_of_zeros that is a matrix of more than "
+            f"{LARGE} rows; write np.poly(np.linalg.eigvals(a))"
+        )
+    found, product = [1.0], np.eye(size)
+    for n in range(1, size + 1):
+        turned = anp.matmul(a, product)
+        found.append(-anp.trace(turned) / n)
+        product = turned + found[-1] * np.eye(size)
+    return anp.array(found)
+
+
+@composed(np.polyfit)
+def polyfit(
+    x: Any,
+    y: Any,
+    deg: Any,
+    rcond: Any = None,
+    full: bool = False,
+    w: Any = None,
+    cov: Any = False,
+) -> Any:
+    x, y, w = as_array(x), as_array(y), as_array(w)
+
+    def part(number: Any) -> Any:
+        return fitted(x, y, w, deg, rcond, full, cov, number)
+
+    if not full:
+        return (part(0), part(1)) if cov else part(...)
+    _, _, rank, _, rcond = np.polyfit(plain(x), plain(y), deg, rcond, full=True, w=plain(w))
+    return part(0), part(1), rank, part(3), rcond
+
+
+@primitive
+def fitted(
+    x: Any, y: Any, w: Any, deg: Any, rcond: Any, full: bool, cov: Any, number: Any
+) -> np.ndarray:
+    """One of the arrays that ``np.polyfit`` returns, by its number; ``...`` if it returns one."""
+    found: Any = np.polyfit(x, y, deg, rcond, full, w, cov)  # type: ignore[call-overload]
+    return found if number is ... else found[number]
+
+
+@equivalent(fitted, arrays=3)
+def fit(x: Any, y: Any, w: Any, deg: Any, rcond: Any, full: bool, cov: Any, number: Any) -> Any:
+    """The scaled matrix of powers, of which NumPy asks the least squares, too."""
+    powers, target = anp.vander(x + 0.0, int(deg) + 1), y + 0.0
+    rows, columns = shape_of(powers)
+    if w is not None:
+        powers = powers * w[:, None]
+        target = target * (w if np.ndim(plain(y)) == 1 else w[:, None])
+    scale = anp.sqrt(anp.sum(powers * powers, axis=0))
+    scaled = powers / scale
+    found, squares, _, sizes = least_squares(
+        scaled,
+        target,
+        None,
+        f"np.polyfit has no derivative rule for x with places for less than deg={deg}, as the "
+        f"solution is not the only one; lower deg, or leave out equal places",
+    )
+    if number == 1 and not full:
+        base = linalg.inv(anp.dot(anp.transpose(scaled), scaled)) / anp.outer(scale, scale)
+        factor = 1.0 if cov == "unscaled" else squares / (rows - columns)
+        return base * factor if np.ndim(plain(y)) == 1 else base[:, :, None] * factor
+    if number in (1, 3):
+        return squares if number == 1 else sizes
+    return anp.transpose(anp.transpose(found) / scale)
+
+
+# ----------------------------------------------------------------------------------- windows
+
+TURNS = np.cos((np.arange(64) + 0.5) * np.pi / 128)
+
+
+@recorded(np.i0, arrays=1)
+def i0(x: Any) -> Any:
+    """The mean of cosh(x cos θ) (DLMF 10.32.1), which the midpoint rule gives to rounding for all
+    numbers of which I₀ does not overflow."""
+    return anp.mean(anp.cosh(anp.reshape(x, (*shape_of(x), 1)) * TURNS), axis=-1)
+
+
+declare(anp.kaiser, program=np.kaiser, arrays=2)

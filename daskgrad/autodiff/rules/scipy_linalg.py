@@ -1,0 +1,220 @@
+"""SciPy's linear algebra; imported once autograd's module for it is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+import scipy.linalg
+from autograd.core import primitive_jvps
+from autograd.extend import primitive
+from autograd.scipy import linalg
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.linalg_eigenvectors import LOST
+
+
+def has_stacks(*args: Any, **kwargs: Any) -> bool:
+    """Whether an argument is a stack of matrices, for which autograd's rules are wrong."""
+    arrays = [plain(each) for each in args if not isinstance(each, str | tuple)]
+    return any([np.ndim(each) > 2 for each in arrays])
+
+
+def refuse_stacks(name: str) -> Callable:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Refusal(
+            f"linalg.{name} has no derivative rule for stacks; write np.stack of the results for "
+            f"each matrix"
+        )
+
+    return refuse
+
+
+def solve_triangular_needed(
+    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
+) -> bool:
+    """autograd does not look at ``unit_diagonal``; of complex matrices its rule fails."""
+    is_complex = np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))
+    return unit_diagonal or is_complex or has_stacks(a, b)
+
+
+@equivalent(
+    linalg.solve_triangular,
+    needed=solve_triangular_needed,
+    arrays=2,
+    keywords="trans lower unit_diagonal check_finite",
+)
+def solve_triangular(
+    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
+) -> Any:
+    """With the unit diagonal written out; of complex matrices as of any others."""
+    if has_stacks(a, b):
+        refuse_stacks("solve_triangular")()
+    if unit_diagonal:
+        size = np.shape(plain(a))[-1]
+        a = a * (1.0 - np.eye(size)) + np.eye(size)
+    if not (np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))):
+        return linalg.solve_triangular(a, b, trans=trans, lower=lower)
+    a = anp.tril(a) if lower else anp.triu(a)
+    if trans in (2, "C"):
+        a = anp.conj(a)
+    return anp.linalg.solve(a if trans in (0, "N") else anp.transpose(a), b)
+
+
+# ---------------------------------------------------------------------------------- banded
+
+
+def shift(row: Any, by: int) -> Any:
+    """The entries ``by`` places further on, zeros beyond the ends."""
+    count = np.shape(plain(row))[0]
+    places = np.arange(count) + by
+    inside = (places >= 0) & (places < count)
+    inside = inside.reshape((count,) + (1,) * (np.ndim(plain(row)) - 1))
+    return anp.where(inside, row[np.clip(places, 0, count - 1)], 0.0)
+
+
+def solve_banded_adjoint(
+    argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """For ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
+    (lower, upper), ab, *_ = args
+    rows = lower + upper + 1
+    flipped = anp.array([shift(ab[rows - 1 - r], r - lower) for r in range(rows)])
+
+    def solve_banded_pullback(g: Any) -> tuple:
+        b = linalg.solve_banded((upper, lower), flipped, g)
+        columns = [anp.reshape(part, (np.shape(plain(part))[0], -1)) for part in (b, ans)]
+        parts = [shift(columns[0], r - upper) * columns[1] for r in range(rows)]
+        a = -anp.array([anp.sum(part, axis=1) for part in parts])
+        return tuple([{1: a, 2: b}[argnum] for argnum in argnums])
+
+    return solve_banded_pullback
+
+
+declare(
+    linalg.solve_banded,
+    adjoint=solve_banded_adjoint,
+    program=refuse_stacks("solve_banded"),
+    needed=has_stacks,
+    arrays=3,
+    keywords="check_finite",
+)
+
+
+def is_mixed(a: Any, b: Any, q: Any) -> bool:
+    """Whether one of the two matrices that are factorized is real, and the solution complex."""
+    is_complex = [np.iscomplexobj(plain(each)) for each in (a, b, q)]
+    return any(is_complex) and not all(is_complex[:2])
+
+
+def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+    """The solution of ``a @ x + x @ b = q``; real and complex matrices together are all complex.
+
+    Of a real matrix SciPy takes Schur's real form, which may be no triangle, and solves it with
+    complex others as if it were one.
+    """
+    if is_mixed(a, b, q):
+        a, b, q = (anp.array(each) + 0.0j for each in (a, b, q))
+    return linalg.solve_sylvester(a, b, q)
+
+
+@equivalent(
+    linalg.solve_sylvester, needed=lambda *args: has_stacks(*args) or is_mixed(*args), arrays=3
+)
+def refused_sylvester(*args: Any) -> Any:
+    if has_stacks(*args):
+        refuse_stacks("solve_sylvester")()
+    raise Refusal(
+        "linalg.solve_sylvester is wrong in SciPy for real and complex matrices together; write "
+        "daskgrad.scipy.linalg.solve_sylvester, or add 0j to the real ones"
+    )
+
+
+# ------------------------------------------------------------------------------------- roots
+
+
+def require_regular(root: Any) -> None:
+    """Where a matrix is singular up to rounding, its root branches, and slopes are infinite."""
+    roots = np.linalg.eigvals(plain(root))
+    least = np.min(np.abs(roots[:, None] + roots), initial=np.inf)
+    if least < np.sqrt(np.finfo(roots.dtype).eps / LOST) * 2.0 * np.max(np.abs(roots), initial=0.0):
+        raise Refusal(
+            "linalg.sqrtm has no derivative rule for a matrix that is singular up to rounding, "
+            "where its slopes are infinite; add a small multiple of the identity matrix, or write "
+            "a function of the matrix itself"
+        )
+
+
+def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """autograd's rule, extended to complex matrices, of which it drops the imaginary part."""
+    require_regular(ans)
+    turned = anp.transpose(ans)
+
+    def sqrtm_pullback(g: Any) -> tuple:
+        return (solve_sylvester(turned, turned, g),)
+
+    return sqrtm_pullback
+
+
+def sqrtm_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+    require_regular(ans)
+    return primitive_jvps[linalg.sqrtm](argnums, tangents, ans, args, kwargs)
+
+
+declare(
+    linalg.sqrtm,
+    adjoint=sqrtm_adjoint,
+    tangent=sqrtm_tangent,
+    program=refuse_stacks("sqrtm"),
+    needed=has_stacks,
+    keywords="disp blocksize",
+)
+
+# ----------------------------------------------------------------------- exponentials, factors
+
+expm = primitive(scipy.linalg.expm)
+
+
+def expm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The Fréchet derivative of the transpose, a corner of an exponential of twice the size.
+
+    R. Mathias, A chain rule for matrix functions and applications, SIAM J. Matrix Anal. Appl. 17
+    (1996). All orders follow.
+    """
+    turned = anp.swapaxes(args[0], -1, -2)
+    size = np.shape(plain(turned))[-1]
+
+    def expm_pullback(g: Any) -> tuple:
+        above = anp.concatenate([turned, g], axis=-1)
+        below = anp.concatenate([anp.zeros_like(turned), turned], axis=-1)
+        return (expm(anp.concatenate([above, below], axis=-2))[..., :size, size:],)
+
+    return expm_pullback
+
+
+declare(expm, adjoint=expm_adjoint)
+
+
+@primitive
+def lu_packed(a: Any) -> Any:
+    """The factors L and U in one array, of a matrix whose rows need no exchange."""
+    lu, pivots = scipy.linalg.lu_factor(a)
+    assert list(pivots) == list(range(len(pivots))), pivots
+    return lu
+
+
+def lu_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """From dL = L tril(L⁻¹ dA U⁻¹, -1) and dU = triu(L⁻¹ dA U⁻¹) U, transposed."""
+    lower = anp.tril(ans, -1) + np.eye(np.shape(plain(ans))[-1])
+    upper = anp.triu(ans)
+
+    def lu_pullback(g: Any) -> tuple:
+        inner = anp.tril(anp.dot(anp.transpose(lower), anp.tril(g, -1)), -1)
+        inner = inner + anp.triu(anp.dot(anp.triu(g), anp.transpose(upper)))
+        left = linalg.solve_triangular(lower, inner, trans=1, lower=True)
+        return (anp.transpose(linalg.solve_triangular(upper, anp.transpose(left))),)
+
+    return lu_pullback
+
+
+declare(lu_packed, adjoint=lu_adjoint)

@@ -1,0 +1,141 @@
+"""Signals: convolutions in several dimensions, and recursive filters; for ``daskgrad.scipy``.
+
+Each adjoint is made of the primitives themselves, so that all orders follow. Convolutions are
+bilinear, and so is ``lagged``, the sums over a filter's delays.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+import scipy.signal
+from autograd.extend import primitive
+
+from daskgrad.autodiff.rules.declaration import declare, each_of, plain, sum_of
+
+METHODS: dict[str, Callable] = {
+    **{each: scipy.signal.convolve for each in ("auto", "direct", "fft")},
+    "fftconvolve": scipy.signal.fftconvolve,
+    "oaconvolve": scipy.signal.oaconvolve,
+}
+
+
+@primitive
+def convolution(a: Any, b: Any, mode: str, by: str, axes: tuple) -> Any:
+    """The convolution along axes, ``full`` or ``valid``; other axes are of the same lengths.
+
+    With ``valid`` no axis of b is longer than that of a.
+    """
+    if METHODS[by] is scipy.signal.convolve:
+        return scipy.signal.convolve(a, b, mode=mode, method=by)
+    return METHODS[by](a, b, mode=mode, axes=axes)
+
+
+def flip(array: Any, axes: tuple) -> Any:
+    index = [slice(None)] * np.ndim(plain(array))
+    for axis in axes:
+        index[axis] = slice(None, None, -1)
+    return array[tuple(index)]
+
+
+def convolution_cotangent(
+    argnum: int, g: Any, a: Any, b: Any, mode: str, by: str, axes: tuple
+) -> Any:
+    if argnum == 0:
+        turned = "valid" if mode == "full" else "full"
+        return convolution(g, flip(b, axes), turned, by, axes)
+    if mode == "full":
+        return convolution(g, flip(a, axes), "valid", by, axes)
+    return flip(convolution(a, flip(g, axes), "valid", by, axes), axes)
+
+
+def convolution_tangent(argnum: int, t: Any, a: Any, b: Any, *how: Any) -> Any:
+    return convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
+
+
+declare(convolution, adjoint=each_of(convolution_cotangent), tangent=sum_of(convolution_tangent))
+
+# ----------------------------------------------------------------------------------- filters
+
+
+@primitive
+def lfilter(b: Any, poles: Any, x: Any, zi: Any) -> Any:
+    """y with ``y[n] + poles[k-1] y[n-k] = b[k] x[n-k] + zi[n]`` along the last axis."""
+    if not np.size(x):  # SciPy has no averages of nothing
+        return np.zeros(np.shape(x), np.result_type(b, poles, x, zi))
+    return scipy.signal.lfilter(b, np.concatenate([np.ones(1, poles.dtype), poles]), x, zi=zi)[0]
+
+
+@primitive
+def lagged(u: Any, v: Any, count: int) -> Any:
+    """The sums of ``u[n] v[n-k]`` for k below ``count``, over all rows."""
+    size = np.shape(u)[-1]
+    products = [np.sum(u[..., k:] * v[..., : max(size - k, 0)]) for k in range(count)]
+    return np.array(products)
+
+
+def start(b: Any, poles: Any, x: Any) -> Any:
+    """The state of a filter at rest."""
+    states = max(np.shape(plain(b))[0], np.shape(plain(poles))[0] + 1) - 1
+    return np.zeros((*np.shape(plain(x))[:-1], states))
+
+
+def at_rest(b: Any, poles: Any, x: Any) -> Any:
+    return lfilter(b, poles, x, start(b, poles, x))
+
+
+def backwards(b: Any, poles: Any, g: Any) -> Any:
+    """The transposed filter."""
+    return at_rest(b, poles, g[..., ::-1])[..., ::-1]
+
+
+ONE, NOTHING = np.ones(1), np.zeros(0)
+
+
+def lfilter_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """From A y = B x + z, with the matrices A and B of the delays: the filter runs backwards."""
+    b, poles, x, zi = args
+    zeros, order = np.shape(plain(b))[0], np.shape(plain(poles))[0]
+    states = np.shape(plain(zi))[-1]
+
+    def lfilter_pullback(g: Any) -> tuple:
+        turned = backwards(ONE, poles, g)
+        rules = {
+            0: lambda: lagged(turned, x, zeros),
+            1: lambda: -lagged(turned, ans, order + 1)[1:],
+            2: lambda: backwards(b, NOTHING, turned),
+            3: lambda: fit(turned, states),
+        }
+        return tuple([rules[argnum]() for argnum in argnums])
+
+    return lfilter_pullback
+
+
+def fit(rows: Any, size: int) -> Any:
+    """The first ``size`` columns, zeros after the last one."""
+    *stack, there = np.shape(plain(rows))
+    if there >= size:
+        return rows[..., :size]
+    return anp.concatenate([rows, np.zeros((*stack, size - there))], axis=-1)
+
+
+def lfilter_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    b, poles, x, _ = args
+    size = np.shape(plain(x))[-1]
+    rules = {
+        0: lambda t: at_rest(t, NOTHING, x),
+        1: lambda t: -at_rest(anp.concatenate([[0.0], t]), NOTHING, ans),
+        2: lambda t: at_rest(b, NOTHING, t),
+        3: lambda t: fit(t, size),
+    }
+    parts = [rules[argnum](t) for argnum, t in zip(argnums, tangents, strict=True)]
+    return at_rest(ONE, poles, sum(parts[1:], parts[0]))
+
+
+def lagged_cotangent(argnum: int, g: Any, u: Any, v: Any, count: int) -> Any:
+    return at_rest(g, NOTHING, v) if argnum == 0 else backwards(g, NOTHING, u)
+
+
+declare(lfilter, adjoint=lfilter_adjoint, tangent=lfilter_tangent)
+declare(lagged, adjoint=each_of(lagged_cotangent))

@@ -1,0 +1,265 @@
+"""SciPy's Bessel functions and their relatives: their slopes. By the order there is none.
+
+The second of two results is often the derivative of the first; its own slope is from the
+differential equation.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from daskgrad.autodiff.rules.declaration import plain
+from daskgrad.autodiff.rules.special_slopes import (
+    ORDER,
+    PARAMETER,
+    Row,
+    choose,
+    enter,
+    polynomial,
+    require_real,
+    special,
+)
+
+# ----------------------------------------------------------------------------- Bessel's functions
+
+
+def cylinder(name: str, own: complex = 0.0) -> Callable:
+    """(C(v - 1) - C(v + 1)) / 2 (DLMF 10.6.1), and what comes of an exponential factor."""
+
+    def slope(ans: Any, v: Any, z: Any) -> Any:
+        fun = getattr(special, name)
+        found = 0.5 * (fun(v - 1, z) - fun(v + 1, z))
+        return found + own * ans if own else found
+
+    return slope
+
+
+def real_cylinder(name: str) -> Callable:
+    """With the factor exp(-|Im z|), which is one for real numbers."""
+
+    def slope(ans: Any, v: Any, z: Any) -> Any:
+        require_real(name, z)
+        return cylinder(name)(ans, v, z)
+
+    return slope
+
+
+def macdonald(name: str, own: float = 0.0) -> Callable:
+    """-(K(v - 1) + K(v + 1)) / 2 (DLMF 10.29.1)."""
+
+    def slope(ans: Any, v: Any, z: Any) -> Any:
+        fun = getattr(special, name)
+        found = -0.5 * (fun(v - 1, z) + fun(v + 1, z))
+        return found + own * ans if own else found
+
+    return slope
+
+
+def kn_slope(ans: Any, n: Any, x: Any) -> Any:
+    return -0.5 * (special.kn(np.abs(n - 1), x) + special.kn(n + 1, x))
+
+
+def struve_slope(name: str, sign: float) -> Callable:
+    """DLMF 11.4.27 and 11.4.31."""
+
+    def slope(ans: Any, v: Any, x: Any) -> Any:
+        fun = getattr(special, name)
+        power = (0.5 * x) ** (1.0 * v) * (special.rgamma(v + 1.5) / math.sqrt(math.pi))
+        return 0.5 * (fun(v - 1, x) + sign * fun(v + 1, x) + power)
+
+    return slope
+
+
+def besselpoly_slope(ans: Any, a: Any, power: Any, v: Any) -> Any:
+    """Of ∫ x^λ J(2ax) from 0 to 1, with J' = v J/z - J(v + 1) (DLMF 10.6.2)."""
+    return ans * v / a - 2.0 * special.besselpoly(a, power + 1.0, v + 1.0)
+
+
+def i1e_slope(ans: Any, x: Any) -> Any:
+    return 0.5 * (special.i0e(x) + special.ive(2, x)) - anp.sign(x) * ans
+
+
+enter(
+    {
+        "yv": [ORDER, cylinder("yv")],
+        "jve": [ORDER, real_cylinder("jve")],
+        "yve": [ORDER, real_cylinder("yve")],
+        "kv": [ORDER, macdonald("kv")],
+        "kve": [ORDER, macdonald("kve", 1.0)],
+        "kn": [ORDER, kn_slope],
+        "hankel1": [ORDER, cylinder("hankel1")],
+        "hankel1e": [ORDER, cylinder("hankel1e", -1j)],
+        "hankel2": [ORDER, cylinder("hankel2")],
+        "hankel2e": [ORDER, cylinder("hankel2e", 1j)],
+        "k0": [lambda ans, x: -special.k1(x)],
+        "k1": [lambda ans, x: -special.k0(x) - ans / x],
+        "k0e": [lambda ans, x: ans - special.k1e(x)],
+        "k1e": [lambda ans, x: ans - special.k0e(x) - ans / x],
+        "i0e": [lambda ans, x: special.i1e(x) - anp.sign(x) * ans],
+        "i1e": [i1e_slope],
+        "struve": [ORDER, struve_slope("struve", -1.0)],
+        "modstruve": [ORDER, struve_slope("modstruve", 1.0)],
+        "besselpoly": [besselpoly_slope, PARAMETER, ORDER],
+        "wright_bessel": [
+            PARAMETER,
+            PARAMETER,
+            lambda ans, a, b, x: special.wright_bessel(a, a + b, x),
+        ],
+        "log_wright_bessel": [
+            PARAMETER,
+            PARAMETER,
+            lambda ans, a, b, x: anp.exp(special.log_wright_bessel(a, a + b, x) - ans),
+        ],
+    }
+)
+
+# -------------------------------------------------------------------------- integrals from 0 to x
+
+
+def quotient(name: str, sign: float) -> Callable:
+    """sign · (f(x) - 1) / x for J₀ and I₀; a power series where it cancels."""
+    powers = [sign * sign**n / (4.0**n * math.factorial(n) ** 2) for n in range(1, 16)]
+
+    def slope(x: Any) -> Any:
+        return choose(
+            np.abs(plain(x)) < 1.0,
+            x,
+            lambda x: x * polynomial(powers, x**2),
+            lambda x: sign * (getattr(special, name)(x) - 1.0) / x,
+            0.0,
+            2.0,
+        )
+
+    return slope
+
+
+enter(
+    {
+        "itj0y0": [lambda ans, x: (special.j0(x), special.y0(x))],
+        "iti0k0": [lambda ans, x: (special.i0(x), special.k0(x))],
+        "it2j0y0": [lambda ans, x: (quotient("j0", -1.0)(x), -special.y0(x) / x)],
+        "it2i0k0": [lambda ans, x: (quotient("i0", 1.0)(x), -special.k0(x) / x)],
+        "itstruve0": [lambda ans, x: special.struve(0, x)],
+        "it2struve0": [lambda ans, x: -special.struve(0, x) / x],
+        "itmodstruve0": [lambda ans, x: special.modstruve(0, x)],
+        "itairy": [lambda ans, x: (*special_airy(x), *special_airy(-x))],
+    }
+)
+
+
+def special_airy(x: Any) -> tuple[Any, Any]:
+    found = special.airy(x)
+    return found[0], found[2]
+
+
+# --------------------------------------------------------------------------- Airy's, and Kelvin's
+
+
+def airye_slope(ans: Any, z: Any) -> tuple[Any, Any, Any, Any]:
+    """Ai has the factor exp(ζ), Bi that of exp(-|Re ζ|), with ζ' = √z."""
+    require_real("airye", z)
+    ai, slope_ai, bi, slope_bi = ans
+    positive = plain(z) > 0.0
+    root = anp.where(positive, anp.sqrt(anp.where(positive, z, 1.0)), 0.0)
+    return (
+        slope_ai + root * ai,
+        z * ai + root * slope_ai,
+        slope_bi - root * bi,
+        z * bi - root * slope_bi,
+    )
+
+
+enter(
+    {
+        "airy": [lambda ans, z: (ans[1], z * ans[0], ans[3], z * ans[2])],
+        "airye": [airye_slope],
+        "ber": [lambda ans, x: special.berp(x)],
+        "bei": [lambda ans, x: special.beip(x)],
+        "ker": [lambda ans, x: special.kerp(x)],
+        "kei": [lambda ans, x: special.keip(x)],
+        "berp": [lambda ans, x: -special.bei(x) - ans / x],
+        "beip": [lambda ans, x: special.ber(x) - ans / x],
+        "kerp": [lambda ans, x: -special.kei(x) - ans / x],
+        "keip": [lambda ans, x: special.ker(x) - ans / x],
+        "kelvin": [
+            lambda ans, x: (ans[2], ans[3], 1j * ans[0] - ans[2] / x, 1j * ans[1] - ans[3] / x)
+        ],
+    }
+)
+
+# ------------------------------------------------------------- parabolic, Mathieu's, and spheroidal
+
+
+def mathieu(value: str) -> Row:
+    """y'' = (2q cos 2x - a) y, with x in degrees and y' by radians (DLMF 28.2.1)."""
+
+    def slope(ans: Any, m: Any, q: Any, x: Any) -> tuple[Any, Any]:
+        a = getattr(special, value)(m, q)
+        unit = math.pi / 180.0
+        return unit * ans[1], unit * (2.0 * q * anp.cos(2.0 * unit * x) - a) * ans[0]
+
+    return [ORDER, PARAMETER, slope]
+
+
+def modified_mathieu(value: str) -> Row:
+    """y'' = (a - 2q cosh 2x) y (DLMF 28.20.1)."""
+
+    def slope(ans: Any, m: Any, q: Any, x: Any) -> tuple[Any, Any]:
+        a = getattr(special, value)(m, q)
+        return ans[1], (a - 2.0 * q * anp.cosh(2.0 * x)) * ans[0]
+
+    return [ORDER, PARAMETER, slope]
+
+
+def spheroidal(kind: str, sign: float, has_value: bool) -> Row:
+    """(1 - s x²) y'' = 2 s x y' - (λ - c² x² - m² / (1 - s x²)) y for the angular functions, with
+    -c² for the oblate ones (DLMF 30.2.1); their radial ones are of an imaginary x (30.11)."""
+    oblate_radial = kind == "obl_rad"
+
+    def slope(ans: Any, m: Any, n: Any, c: Any, *rest: Any) -> tuple[Any, Any]:
+        x = rest[-1]
+        value = rest[0] if has_value else getattr(special, f"{kind[:3]}_cv")(m, n, c)
+        if oblate_radial:
+            whole = 1.0 + x**2
+            force = (value - c**2 * x**2 - m**2 / whole) * ans[0]
+            return ans[1], (force - 2.0 * x * ans[1]) / whole
+        whole = 1.0 - x**2
+        force = (value - sign * c**2 * x**2 - m**2 / whole) * ans[0]
+        return ans[1], (2.0 * x * ans[1] - force) / whole
+
+    return [ORDER, ORDER, PARAMETER, *["the eigenvalue"] * has_value, slope]
+
+
+SPHEROIDAL = [
+    (f"{kind}{number}", kind, sign)
+    for kind, sign, numbers in (
+        ("pro_ang", 1.0, "1"),
+        ("pro_rad", 1.0, "12"),
+        ("obl_ang", -1.0, "1"),
+        ("obl_rad", -1.0, "12"),
+    )
+    for number in numbers
+]
+
+enter(
+    {
+        "pbdv": [ORDER, lambda ans, v, x: (ans[1], (0.25 * x**2 - v - 0.5) * ans[0])],
+        "pbvv": [ORDER, lambda ans, v, x: (ans[1], (0.25 * x**2 - v - 0.5) * ans[0])],
+        "pbwa": [PARAMETER, lambda ans, a, x: (ans[1], (a - 0.25 * x**2) * ans[0])],
+        "mathieu_a": [ORDER, PARAMETER],
+        "mathieu_b": [ORDER, PARAMETER],
+        "mathieu_cem": mathieu("mathieu_a"),
+        "mathieu_sem": mathieu("mathieu_b"),
+        "mathieu_modcem1": modified_mathieu("mathieu_a"),
+        "mathieu_modcem2": modified_mathieu("mathieu_a"),
+        "mathieu_modsem1": modified_mathieu("mathieu_b"),
+        "mathieu_modsem2": modified_mathieu("mathieu_b"),
+        "pro_cv": [ORDER, ORDER, PARAMETER],
+        "obl_cv": [ORDER, ORDER, PARAMETER],
+        **{name: spheroidal(kind, sign, False) for name, kind, sign in SPHEROIDAL},
+        **{f"{name}_cv": spheroidal(kind, sign, True) for name, kind, sign in SPHEROIDAL},
+    }
+)

@@ -1,0 +1,240 @@
+"""SciPy's distribution functions of statistics and their inverses: their slopes."""
+
+import math
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from daskgrad.autodiff.rules.declaration import plain
+from daskgrad.autodiff.rules.special_incomplete import (
+    beta_by,
+    beta_density,
+    gamma_by_a,
+    gamma_density,
+    negative,
+)
+from daskgrad.autodiff.rules.special_slopes import (
+    COUNT,
+    PARAMETER,
+    Row,
+    choose,
+    enter,
+    inverse,
+    special,
+    zero,
+)
+
+POINT = "the point of a noncentral distribution"
+
+
+def whole(k: Any) -> Any:
+    """The integer that SciPy makes of a number of events: what it counts has slope zero."""
+    return np.floor(np.multiply(plain(k), 1.0))
+
+
+# ----------------------------------------------------------------------------------- gamma family
+
+CHI: Row = [
+    lambda ans, v, x: 0.5 * gamma_by_a(0.5 * v, 0.5 * x),
+    lambda ans, v, x: 0.5 * gamma_density(0.5 * v, 0.5 * x),
+]
+RATE: Row = [
+    lambda ans, a, b, x: x * gamma_density(b, a * x),
+    lambda ans, a, b, x: gamma_by_a(b, a * x),
+    lambda ans, a, b, x: a * gamma_density(b, a * x),
+]
+POISSON: Row = [zero, lambda ans, k, m: -gamma_density(whole(k) + 1.0, m)]
+BETWEEN: Row = [  # the Poisson distribution between whole numbers
+    lambda ans, k, m: -gamma_by_a(k + 1.0, m),
+    lambda ans, k, m: -gamma_density(k + 1.0, m),
+]
+
+enter(
+    {
+        "chdtr": CHI,
+        "chdtrc": negative(CHI),
+        "chdtri": inverse(negative(CHI), lambda ans, v, p: (v, ans), 1, [0, None]),
+        "chdtriv": inverse(CHI, lambda ans, p, x: (ans, x), 0, [None, 1]),
+        "gdtr": RATE,
+        "gdtrc": negative(RATE),
+        "gdtria": inverse(RATE, lambda ans, p, b, x: (ans, b, x), 0, [None, 1, 2]),
+        "gdtrib": inverse(RATE, lambda ans, a, p, x: (a, ans, x), 1, [0, None, 2]),
+        "gdtrix": inverse(RATE, lambda ans, a, b, p: (a, b, ans), 2, [0, 1, None]),
+        "pdtr": POISSON,
+        "pdtrc": [zero, negative(POISSON)[1]],
+        "pdtri": inverse(POISSON, lambda ans, k, y: (k, ans), 1, [0, None]),
+        "pdtrik": inverse(BETWEEN, lambda ans, p, m: (ans, m), 0, [None, 1]),
+    }
+)
+
+# ------------------------------------------------------------------------------------ beta family
+
+
+def odds(dfn: Any, dfd: Any, x: Any) -> tuple[Any, Any]:
+    """The argument w of the incomplete beta function, and the slope of w by its odds."""
+    below = dfd + dfn * x
+    return dfn * x / below, 1.0 / below**2
+
+
+def f_slope(number: int) -> Any:
+    def slope(ans: Any, dfn: Any, dfd: Any, x: Any) -> Any:
+        w, unit = odds(dfn, dfd, x)
+        a, b = 0.5 * dfn, 0.5 * dfd
+        by_w = (x * dfd, -x * dfn, dfn * dfd)[number] * unit * beta_density(a, b, w)
+        return by_w if number == 2 else by_w + 0.5 * beta_by(a, b, w, by_b=number == 1)
+
+    return slope
+
+
+F: Row = [f_slope(0), f_slope(1), f_slope(2)]
+
+
+def t_density(ans: Any, df: Any, t: Any) -> Any:
+    scale = special.gammaln(0.5 * (df + 1.0)) - special.gammaln(0.5 * df)
+    power = -0.5 * (df + 1.0) * special.log1p(t**2 / df)
+    return anp.exp(scale + power) / anp.sqrt(df * math.pi)
+
+
+def t_by_df(ans: Any, df: Any, t: Any) -> Any:
+    """Of 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); at t = 0 that of a straight line,
+    with which derivatives are right up to the third."""
+    at_zero = plain(t) == 0
+    safe = anp.where(at_zero, 1.0, t)
+    w = df / (df + safe**2)
+    slope = 0.5 * beta_by(0.5 * df, 0.5, w, False)
+    slope = slope + beta_density(0.5 * df, 0.5, w) * safe**2 / (df + safe**2) ** 2
+    away = -0.5 * np.sign(plain(safe)) * slope
+    if not np.any(at_zero):
+        return away
+    rate = 0.5 * (special.psi(0.5 * (df + 1.0)) - special.psi(0.5 * df) - 1.0 / df)
+    return anp.where(at_zero, t * t_density(ans, df, 0.0) * rate, away)
+
+
+T: Row = [t_by_df, t_density]
+BINOMIAL: Row = [
+    zero,
+    COUNT,
+    lambda ans, k, n, p: -beta_density(whole(k) + 1.0, n - whole(k), p),
+]
+NEGATIVE: Row = [zero, COUNT, lambda ans, k, n, p: beta_density(1.0 * n, whole(k) + 1.0, p)]
+BINOMIAL_BETWEEN: Row = [  # 1 - I(k + 1, n - k; p)
+    lambda ans, k, n, p: (
+        beta_by(k + 1.0, n - k, p, by_b=True) - beta_by(k + 1.0, n - k, p, by_b=False)
+    ),
+    lambda ans, k, n, p: -beta_by(k + 1.0, n - k, p, by_b=True),
+    lambda ans, k, n, p: -beta_density(k + 1.0, n - k, p),
+]
+NEGATIVE_BETWEEN: Row = [
+    lambda ans, k, n, p: beta_by(n, k + 1.0, p, by_b=True),
+    lambda ans, k, n, p: beta_by(n, k + 1.0, p, by_b=False),
+    lambda ans, k, n, p: beta_density(n, k + 1.0, p),
+]
+
+enter(
+    {
+        "fdtr": F,
+        "fdtrc": negative(F),
+        "fdtri": inverse(F, lambda ans, dfn, dfd, p: (dfn, dfd, ans), 2, [0, 1, None]),
+        "fdtridfd": inverse(F, lambda ans, dfn, p, x: (dfn, ans, x), 1, [0, None, 2]),
+        "stdtr": T,
+        "stdtrit": inverse(T, lambda ans, df, p: (df, ans), 1, [0, None]),
+        "stdtridf": inverse(T, lambda ans, p, t: (ans, t), 0, [None, 1]),
+        "bdtr": BINOMIAL,
+        "bdtrc": [zero, *negative(BINOMIAL)[1:]],
+        "bdtri": inverse(BINOMIAL, lambda ans, k, n, y: (k, n, ans), 2, [0, 1, None]),
+        "bdtrik": inverse(BINOMIAL_BETWEEN, lambda ans, y, n, p: (ans, n, p), 0, [None, 1, 2]),
+        "bdtrin": inverse(BINOMIAL_BETWEEN, lambda ans, k, y, p: (k, ans, p), 1, [0, None, 2]),
+        "nbdtr": NEGATIVE,
+        "nbdtrc": [zero, *negative(NEGATIVE)[1:]],
+        "nbdtri": inverse(NEGATIVE, lambda ans, k, n, y: (k, n, ans), 2, [0, 1, None]),
+        "nbdtrik": inverse(NEGATIVE_BETWEEN, lambda ans, y, n, p: (ans, n, p), 0, [None, 1, 2]),
+        "nbdtrin": inverse(NEGATIVE_BETWEEN, lambda ans, k, y, p: (k, ans, p), 1, [0, None, 2]),
+    }
+)
+
+# ------------------------------------------------------------------------------------- noncentral
+
+
+def chi_density(x: Any, df: Any, nc: Any) -> Any:
+    """The density of the noncentral chi-squared distribution."""
+    half = 0.5 * df
+    front = anp.exp(special.xlogy(half - 1.0, 0.5 * x) - 0.5 * (x + nc) - special.gammaln(half))
+    return 0.5 * front * special.hyp0f1(half, 0.25 * nc * x)
+
+
+NONCENTRAL: Row = [
+    lambda ans, x, df, nc: chi_density(x, df, nc),
+    PARAMETER,
+    lambda ans, x, df, nc: -chi_density(x, df + 2.0, nc),
+]
+
+enter(
+    {
+        "chndtr": NONCENTRAL,
+        "chndtrix": inverse(NONCENTRAL, lambda ans, p, df, nc: (ans, df, nc), 0, [None, 1, 2]),
+        "chndtrinc": inverse(NONCENTRAL, lambda ans, x, df, p: (x, df, ans), 2, [0, 1, None]),
+        "chndtridf": [POINT, PARAMETER, PARAMETER],
+        "ncfdtr": [PARAMETER, PARAMETER, PARAMETER, POINT],
+        "ncfdtri": [PARAMETER] * 4,
+        "ncfdtridfd": [PARAMETER] * 3 + [POINT],
+        "ncfdtridfn": [PARAMETER] * 3 + [POINT],
+        "ncfdtrinc": [PARAMETER] * 3 + [POINT],
+        "nctdtr": [PARAMETER, PARAMETER, POINT],
+        "nctdtrit": [PARAMETER] * 3,
+        "nctdtridf": [PARAMETER, PARAMETER, POINT],
+        "nctdtrinc": [PARAMETER, PARAMETER, POINT],
+    }
+)
+
+# ------------------------------------------------------------------------- Kolmogorov and Smirnov
+
+
+def theta(x: Any) -> Any:
+    """The slope by the series for small x (Jacobi's transformation of the other)."""
+    found: Any = 0.0
+    for odd in (1.0, 3.0, 5.0, 7.0):
+        rate = (odd * math.pi) ** 2 / 8.0
+        found = found + (1.0 / x**2 - 2.0 * rate / x**4) * anp.exp(-rate / x**2)
+    return math.sqrt(2.0 * math.pi) * found
+
+
+def alternating(x: Any) -> Any:
+    found: Any = 0.0
+    for n in range(1, 7):
+        found = found - (-1.0) ** n * n**2 * anp.exp(-2.0 * n**2 * x**2)
+    return -8.0 * x * found
+
+
+def kolmogorov_slope(ans: Any, x: Any) -> Any:
+    slope = choose(plain(x) < 1.0, anp.where(plain(x) < 0.03, 0.5, x), theta, alternating, 0.5, 1.5)
+    return anp.where(plain(x) < 0.03, 0.0, slope)
+
+
+def smirnov_slope(ans: Any, n: Any, d: Any) -> Any:
+    """Of Σ C(n, v) d (d + v/n)^(v - 1) (1 - d - v/n)^(n - v), v up to n (1 - d)."""
+    d = d + np.zeros(np.broadcast_shapes(np.shape(plain(n)), np.shape(plain(d))))
+    number = np.broadcast_to(np.asarray(n, float), np.shape(plain(d)))[..., None]
+    d = anp.reshape(d, (*anp.shape(d), 1))
+    v = np.arange(np.max(number, initial=0.0) + 1.0)
+    there = (v < number * (1.0 - plain(d))) & (plain(d) > 0.0)
+    d = anp.where(there, d, 0.5)
+    v = np.where(there, v, 0.0)
+    up, down = d + v / number, 1.0 - d - v / number
+    binomial = special.gammaln(number + 1.0) - special.gammaln(v + 1.0)
+    binomial = binomial - special.gammaln(number - v + 1.0)
+    terms = anp.exp(binomial + anp.log(d) + (v - 1.0) * anp.log(up) + (number - v) * anp.log(down))
+    slopes = terms * (1.0 / d + (v - 1.0) / up - (number - v) / down)
+    return anp.sum(anp.where(there, slopes, 0.0), axis=-1)
+
+
+SMIRNOV: Row = ["the number of values", smirnov_slope]
+
+enter(
+    {
+        "kolmogorov": [kolmogorov_slope],
+        "kolmogi": inverse([kolmogorov_slope], lambda ans, p: (ans,), 0, [None]),
+        "smirnov": SMIRNOV,
+        "smirnovi": inverse(SMIRNOV, lambda ans, n, p: (n, ans), 1, [0, None]),
+    }
+)

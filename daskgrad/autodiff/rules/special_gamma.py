@@ -1,0 +1,166 @@
+"""SciPy's gamma and zeta functions and exponential integrals: their slopes."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.scipy import special as autograds
+from scipy.special import bernoulli
+
+from daskgrad.autodiff.rules.declaration import Refusal, equivalent, plain
+from daskgrad.autodiff.rules.special_slopes import choose, enter, polynomial, special
+
+# ------------------------------------------------------- products of gamma functions, and poles
+
+
+def is_pole(x: Any) -> Any:
+    """Where the gamma function is infinite, and the reciprocal one is zero."""
+    x = plain(x)
+    return (np.real(x) <= 0) & (np.real(x) == np.floor(np.real(x))) & (np.imag(x) == 0)
+
+
+def at_poles(x: Any, near: Callable, far: Callable) -> Any:
+    """``near(x)`` at the poles, elsewhere ``far(x)``."""
+    return choose(is_pole(x), x, near, far, 0.0, 1.0)
+
+
+def reflection_slope(x: Any) -> Any:
+    """The derivative of 1 / Γ(x) = sin(πx) Γ(1 - x) / π (DLMF 5.5.3)."""
+    sine = anp.sin(math.pi * x) / math.pi
+    return special.gamma(1.0 - x) * (anp.cos(math.pi * x) - sine * special.psi(1.0 - x))
+
+
+@equivalent(autograds.rgamma, needed=lambda x: bool(np.any(is_pole(x))))
+def rgamma(x: Any) -> Any:
+    """autograd's derivative is NaN at the poles of the gamma function."""
+    return at_poles(
+        x,
+        lambda x: anp.sin(math.pi * x) * special.gamma(1.0 - x) / math.pi,
+        autograds.rgamma,
+    )
+
+
+def poch_by_z(ans: Any, z: Any, m: Any) -> Any:
+    return ans * special.psi(z + m) + at_poles(
+        z,
+        lambda z: special.gamma(z + m) * reflection_slope(z),
+        lambda z: -ans * special.psi(z),
+    )
+
+
+def binom_by_n(ans: Any, n: Any, k: Any) -> Any:
+    return ans * special.psi(n + 1.0) + at_poles(
+        n - k + 1.0,
+        lambda x: special.gamma(n + 1.0) * special.rgamma(k + 1.0) * reflection_slope(x),
+        lambda x: -ans * special.psi(x),
+    )
+
+
+def binom_by_k(ans: Any, n: Any, k: Any) -> Any:
+    def by(x: Any, other: Any) -> Any:
+        return at_poles(
+            x,
+            lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
+            lambda x: -ans * special.psi(x),
+        )
+
+    return by(k + 1.0, n - k + 1.0) - by(n - k + 1.0, k + 1.0)
+
+
+enter(
+    {
+        "loggamma": [lambda ans, z: special.psi(z)],
+        "poch": [poch_by_z, lambda ans, z, m: ans * special.psi(z + m)],
+        "binom": [binom_by_n, binom_by_k],
+    }
+)
+
+# --------------------------------------------------------------------------- exponential integrals
+
+LOGARITHM = [-((-1.0) ** n) / (n + 1) for n in range(24)]
+
+
+def expn_slope(ans: Any, n: Any, x: Any) -> Any:
+    """-E(n - 1, x); SciPy has no E of negative order."""
+    some = np.where(np.asarray(n) == 0, 1, n)
+    return anp.where(
+        np.asarray(n) == 0, -anp.exp(-x) * (1.0 + x) / x**2, -special.expn(some - 1, x)
+    )
+
+
+def sinc(x: Any) -> Any:
+    return anp.sin(x) / x if anp.iscomplexobj(x) else anp.sinc(x / math.pi)
+
+
+def sinhc(x: Any) -> Any:
+    if anp.iscomplexobj(x):
+        return anp.sinh(x) / x
+    return 0.5 * (special.exprel(x) + special.exprel(-x))
+
+
+def spence_slope(ans: Any, z: Any) -> Any:
+    return choose(
+        np.abs(plain(z) - 1.0) < 0.1,
+        z - 1.0,
+        lambda u: polynomial(LOGARITHM, u),
+        lambda u: -anp.log(1.0 + u) / u,
+        0.0,
+        1.0,
+    )
+
+
+ZETA_TERMS, BERNOULLI = 12, bernoulli(20)[2::2]
+
+
+def zeta_by_s(ans: Any, s: Any, q: Any = 1.0) -> Any:
+    """Of the sum formula of Euler and Maclaurin, term by term (DLMF 25.11.28)."""
+    if np.any(plain(s) < -4.0):
+        raise Refusal("the derivative of special.zeta by x is not implemented for x < -4")
+    end = q + float(ZETA_TERMS)
+    log = anp.log(end)
+    found = sum([-anp.log(q + float(n)) * (q + float(n)) ** -s for n in range(ZETA_TERMS)])
+    power = end ** (1.0 - s) / (s - 1.0)
+    found = found - power * (log + 1.0 / (s - 1.0)) - 0.5 * log * end**-s
+    factor, slope = s * end ** (-s - 1.0), end ** (-s - 1.0) * (1.0 - s * log)
+    for n, number in enumerate(BERNOULLI, 1):
+        found = found + float(number) / math.factorial(2 * n) * slope
+        more = (s + 2.0 * n - 1.0) * (s + 2.0 * n) / end**2
+        slope = slope * more + factor * (2.0 * s + 4.0 * n - 1.0) / end**2
+        factor = factor * more
+    return found
+
+
+enter(
+    {
+        "exp1": [lambda ans, z: -anp.exp(-z) / z],
+        "expi": [lambda ans, z: anp.exp(z) / z],
+        "expn": ["the order", expn_slope],
+        "sici": [lambda ans, z: (sinc(z), anp.cos(z) / z)],
+        "shichi": [lambda ans, z: (sinhc(z), anp.cosh(z) / z)],
+        "spence": [spence_slope],
+        "_lambertw": [
+            lambda ans, z, k, tol: anp.exp(-ans) / (1.0 + ans),
+            "the branch",
+            "the tolerance",
+        ],
+        "_zeta": [zeta_by_s, lambda ans, s, q: -s * special._zeta(s + 1.0, q)],
+        "_riemann_zeta": [zeta_by_s],
+        "zetac": [zeta_by_s],
+        "fresnel": [lambda ans, z: (anp.sin(0.5 * math.pi * z**2), anp.cos(0.5 * math.pi * z**2))],
+        "modfresnelp": [
+            lambda ans, x: (
+                -anp.exp(1j * x**2),
+                -2j * x * ans[1] - np.exp(-0.25j * math.pi) / math.sqrt(math.pi),
+            )
+        ],
+        "modfresnelm": [
+            lambda ans, x: (
+                -anp.exp(-1j * x**2),
+                2j * x * ans[1] - np.exp(0.25j * math.pi) / math.sqrt(math.pi),
+            )
+        ],
+        "wrightomega": [lambda ans, z: ans / (1.0 + ans)],
+    }
+)

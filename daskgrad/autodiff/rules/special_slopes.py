@@ -1,0 +1,113 @@
+"""Slopes: SciPy's ufuncs that autograd does not know become primitives with rules, by tables.
+
+A table has a row for each function: for each argument a *slope*, the derivative at each entry as
+a function ``(ans, *args)`` (a tuple for several results), or ``zero``, or a text for an argument
+whose derivative is refused. Slopes are written in functions that have rules, so that all orders
+follow. The modules ``special_*`` are the tables, by field.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import autograd.scipy.special  # noqa: F401  its primitives come first
+import scipy.special
+from autograd.core import primitive_vjps
+from autograd.extend import defvjp_argnums, primitive
+from autograd.tracer import trace_primitives_map
+
+from daskgrad.autodiff.rules.declaration import KNOWN, Refusal, declare, require_derivative
+from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
+
+ORDER, DEGREE, PARAMETER = "the order", "the degree", "a parameter"
+COUNT = "a number of trials"
+
+Row = Sequence[Any]  # slopes, and texts
+
+
+class Ufuncs:
+    """SciPy's special functions as primitives, by their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        ufunc = getattr(scipy.special._ufuncs, name)
+        return trace_primitives_map.get(ufunc) or primitive(ufunc)
+
+
+special = Ufuncs()
+
+
+def zero(ans: Any, *args: Any) -> float:
+    """The slope of what is piecewise constant."""
+    return 0.0
+
+
+def enter(table: Mapping[str, Row]) -> None:
+    """Declares the rules of a table's functions; an older SciPy has fewer."""
+    for name, row in table.items():
+        if hasattr(scipy.special._ufuncs, name):
+            declare_slopes(getattr(special, name), row)
+
+
+def declare_slopes(fun: Callable, row: Row) -> None:
+    """Declares them to autograd, too, whose own ``grad`` a model may call."""
+    refused = {n: f"x{n + 1}, {slope}" for n, slope in enumerate(row) if isinstance(slope, str)}
+    adjoint = adjoint_of(fun, row)
+    declare(fun, adjoint=adjoint, refused=refused)
+    if fun not in primitive_vjps:
+        defvjp_argnums(fun, adjoint)
+    KNOWN.add(fun)
+
+
+def adjoint_of(fun: Callable, row: Row) -> Callable:
+    """The adjoint by any of the arguments whose derivative is not refused."""
+    of_slopes = slopes_adjoint(*row)
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        require_derivative(fun, argnums)
+        return of_slopes(argnums, ans, args, kwargs)
+
+    return adjoint
+
+
+def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | None]) -> list[Any]:
+    """The slopes of the function that solves ``f(args) = y`` for one of the arguments of ``f``.
+
+    ``row`` has the slopes of ``f``, ``arguments(ans, *args)`` are the arguments of ``f``, and
+    ``order`` tells of each argument of the inverse which one of ``f`` it is; ``None`` for ``y``.
+    """
+
+    def slope_by(place: int | None) -> Callable | str:
+        if place is not None and (isinstance(row[place], str) or row[place] is zero):
+            return row[place]
+
+        def slope(ans: Any, *args: Any) -> Any:
+            given = arguments(ans, *args)
+            y = args[order.index(None)]
+            steep = row[solved](y, *given)
+            return 1.0 / steep if place is None else -row[place](y, *given) / steep
+
+        return slope
+
+    return [slope_by(place) for place in order]
+
+
+def choose(near: Any, x: Any, inside: Any, outside: Any, at: float, away: float) -> Any:
+    """``inside(x)`` where ``near``, elsewhere ``outside(x)``; each is computed only where it is
+    meant, and at a number where it is smooth otherwise."""
+    return anp.where(near, inside(anp.where(near, x, at)), outside(anp.where(near, away, x)))
+
+
+def polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    """By Horner's rule; the constant comes first."""
+    total: Any = 0.0
+    for coefficient in reversed(coefficients):
+        total = total * x + coefficient
+    return total
+
+
+def require_real(name: str, *args: Any) -> None:
+    if any(anp.iscomplexobj(arg) for arg in args):
+        raise Refusal(
+            f"special.{name} has no derivative rule for complex numbers, of which it is no "
+            f"holomorphic function; write it with the unscaled function"
+        )

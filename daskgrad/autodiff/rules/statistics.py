@@ -1,0 +1,315 @@
+"""Statistics: order statistics, averages and covariances.
+
+Entries that are equal have an order, the one of a stable sort; their derivative goes to the one
+that is chosen. A slice whose value is NaN, for a NaN within, has NaNs as derivative.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.extend import primitive
+from autograd.tracer import isbox
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.math_reductions import is_given
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, within
+
+# ----------------------------------------------------------------------------------- quantiles
+
+
+def axes_at_end(a: Any, axis: Any) -> Any:
+    """An array with the axes that are reduced as its last one; ``None`` for all."""
+    if axis is None:
+        return anp.ravel(a)
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
+    rest = np.shape(plain(a))[: np.ndim(plain(a)) - len(axes)]
+    return anp.reshape(a, (*rest, -1))
+
+
+SLOPES = {  # method -> how fast the rank of a quantile grows with q, less the number of entries
+    "linear": -1.0,
+    "interpolated_inverted_cdf": 0.0,
+    "hazen": 0.0,
+    "weibull": 1.0,
+    "median_unbiased": 1.0 / 3.0,
+    "normal_unbiased": 0.25,
+}
+
+
+def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[Any, Any]:
+    """The rank of a quantile among sorted entries, as plain numbers, and as a function of q.
+
+    NumPy finds it, as the quantile of the ranks. It is between two ranks for some methods; then
+    its slope is that of H. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
+    """
+    ranks = np.where(np.isnan(values), np.nan, np.arange(values.shape[-1], dtype=float))
+    found: Any = numpys(ranks, plain(q), axis=-1, method=method)
+    if q is plain(q) or method not in SLOPES:
+        return found, found
+    count = np.sum(~np.isnan(ranks), axis=-1)
+    slope = np.where((found > 0) & (found < count - 1), count + SLOPES[method], 0.0)
+    q = anp.reshape(q, np.shape(plain(q)) + (1,) * count.ndim)
+    return found, found + slope * (q - plain(q))
+
+
+def quantile_program(numpys: Callable, unit: float) -> Callable:
+    def program(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: Any = False,
+        **kwargs: Any,
+    ) -> Any:
+        keepdims = is_given(keepdims) and keepdims
+        reduced = np.sum(plain(a), axis=axis, keepdims=keepdims)
+        shape = np.shape(plain(q)) + reduced.shape
+        a = axes_at_end(a, axis)
+        values = plain(a)
+        order = np.argsort(values, axis=-1, kind="stable")
+        places = np.take_along_axis(np.arange(values.size).reshape(values.shape), order, -1)
+        found, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
+        lower, upper = (
+            np.nan_to_num(end(found)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
+        )
+        places = np.broadcast_to(places, found.shape + places.shape[-1:])
+        below, above = (
+            anp.ravel(a)[np.take_along_axis(places, end, -1)[..., 0]] for end in (lower, upper)
+        )
+        part = rank - lower[..., 0]
+        return anp.reshape(below * (1.0 - part) + above * part, shape)
+
+    return program
+
+
+for fun, numpys, unit in (
+    (anp.quantile, np.quantile, 1.0),
+    (anp.percentile, np.quantile, 100.0),
+    (anp.nanquantile, np.nanquantile, 1.0),
+    (anp.nanpercentile, np.nanquantile, 100.0),
+):
+    program = quantile_program(numpys, unit)
+    declare(fun, program=program, arrays=2, keywords="q axis method keepdims")
+
+
+def median_rule(fun: Callable, numpys: Callable) -> None:
+    quantile = quantile_program(numpys, 1.0)
+
+    def program(
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        keepdims: Any = False,
+    ) -> Any:
+        return quantile(a, 0.5, axis, keepdims=keepdims)
+
+    declare(fun, program=program, keywords="axis keepdims")
+
+
+median_rule(anp.median, np.quantile)
+median_rule(anp.nanmedian, np.nanquantile)
+
+
+@equivalent(anp.ptp, keywords="axis keepdims")
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = np._NoValue) -> Any:
+    keepdims = is_given(keepdims) and keepdims
+    return anp.max(a, axis=axis, keepdims=keepdims) - anp.min(a, axis=axis, keepdims=keepdims)
+
+
+# ------------------------------------------------------------------------------------ averages
+
+
+def aligned_weights(a: Any, axis: Any, weights: Any) -> Any:
+    """Weights with the array's axes, if they are given for the reduced axes alone."""
+    shape = np.shape(plain(a))
+    if np.shape(plain(weights)) == shape:
+        return weights
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple([n % len(shape) for n in axes])
+    weights = anp.transpose(weights, tuple(np.argsort(axes).tolist()))
+    return anp.reshape(weights, tuple([m if n in axes else 1 for n, m in enumerate(shape)]))
+
+
+@equivalent(anp.average, arrays=3, keywords="axis weights returned keepdims")
+def average(
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: Any = np._NoValue,
+) -> Any:
+    keepdims = is_given(keepdims) and keepdims
+    if weights is None:
+        found = anp.mean(a, axis=axis, keepdims=keepdims)
+        total = plain(found).dtype.type(np.size(plain(a)) / np.size(plain(found)))
+    else:
+        weights = aligned_weights(a, axis, weights)
+        total = anp.sum(weights + anp.zeros_like(a), axis=axis, keepdims=keepdims)
+        found = anp.sum(a * weights, axis=axis, keepdims=keepdims) / total
+    return [found, total + anp.zeros_like(found)] if returned else found
+
+
+# --------------------------------------------------------------------------------- covariances
+
+
+def as_rows(x: Any, rowvar: bool, is_first: bool) -> Any:
+    """Observations of one variable in a row."""
+    is_single = np.ndim(plain(x)) < 2
+    x = anp.reshape(x, (1, -1)) if is_single else x
+    is_row = is_single if is_first else np.shape(plain(x))[0] == 1
+    return x if rowvar or is_row else anp.transpose(x)
+
+
+@equivalent(anp.cov, arrays=7, keywords="y rowvar bias ddof fweights aweights dtype")
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    x = as_rows(m, rowvar, True)
+    if y is not None:
+        x = anp.concatenate([x, as_rows(y, rowvar, False)], axis=0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    given = [w for w in (fweights, aweights) if w is not None]
+    weights: Any = np.ones(np.shape(plain(x))[1], plain(x).real.dtype)
+    for weight in given:
+        weights = weights * weight
+    total = anp.sum(weights)
+    gaps = x - anp.sum(x * weights, axis=1, keepdims=True) / total
+    lost = ddof if aweights is None else ddof * anp.sum(weights * aweights) / total
+    found = anp.dot(gaps, anp.conj(anp.transpose(gaps * weights))) / (total - lost)
+    return found[0, 0] if np.shape(plain(found)) == (1, 1) else found
+
+
+@equivalent(anp.corrcoef, arrays=2, keywords="y rowvar dtype")
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    """NumPy clips what rounding has put beyond one; the derivative is that of the quotient."""
+    found = cov(x, y, rowvar)
+    if np.ndim(plain(found)) == 0:
+        return found / found
+    spread = anp.sqrt(anp.real(anp.diagonal(found)))
+    return found / spread[:, None] / spread[None, :]
+
+
+for fun, arrays in (
+    (np.average, 1),
+    (np.cov, 2),
+    (np.corrcoef, 2),
+    (np.quantile, 2),
+    (np.percentile, 2),
+    (np.nanquantile, 2),
+    (np.nanpercentile, 2),
+):
+    TWINS[fun] = by_position(fun, getattr(anp, fun.__name__), arrays)
+
+
+# -------------------------------------------------------------------------------------------------
+# Counting: histograms, whose weights have derivatives; in the places they are constant.
+
+
+def bincount_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Any:
+    x = np.array(plain(args[0]))
+    return lambda g: tuple([g[x] for _ in argnums])
+
+
+def bincount_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+    return anp.bincount(args[0], tangents[0], *args[2:], **kwargs)
+
+
+declare(anp.bincount, adjoint=bincount_adjoint, tangent=bincount_tangent, keywords="minlength")
+TWINS[np.bincount] = lambda x, weights=None, minlength=0: anp.bincount(
+    plain(x), as_array(weights), minlength
+)
+
+
+@primitive
+def histogram_counts(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
+    return np.histogram(a, bins, range, density, weights)[0]
+
+
+@equivalent(histogram_counts)
+def counts_of(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
+    _, edges = np.histogram(a, bins, range, weights=plain(weights))
+    number, inside = bins_of(np.ravel(a), edges)
+    counts = anp.bincount(number[inside], anp.ravel(weights)[inside], len(edges) - 1)
+    return counts / np.diff(edges) / anp.sum(counts) if density else counts
+
+
+@composed(np.histogram)
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, np.ndarray]:
+    """Constant in the places; the edges must not depend on a traced value."""
+    require_constant_edges(np.histogram, a, bins, range)
+    a, weights = plain(a), as_array(weights)
+    found, edges = np.histogram(a, bins, range, density, plain(weights))
+    if isbox(weights):
+        return histogram_counts(weights, a, bins, range, density), edges
+    return found, edges
+
+
+def bins_of(a: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bin of each place, and whether it is in one; the last of the bins has both its edges."""
+    number = np.searchsorted(edges, a, side="right") - 1
+    number = np.where(a == edges[-1], len(edges) - 2, number)
+    return number, (number >= 0) & (a <= edges[-1])
+
+
+def require_constant_edges(fun: Any, a: Any, bins: Any, range: Any) -> None:
+    are_found = range is None and not isinstance(bins, list | tuple) and np.ndim(plain(bins)) == 0
+    if within(bins) or within(range) or (within(a) and are_found):
+        raise Refusal(
+            f"np.{fun.__name__} has no derivative rule for edges that depend on a traced value; "
+            f"pass bins= as plain numbers, or range=, or plain places, dg.value(...)"
+        )
+
+
+@composed(np.histogramdd)
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, Sequence[np.ndarray]]:
+    """The same for places of several coordinates; ``np.histogram2d`` calls this one."""
+    require_constant_edges(np.histogramdd, sample, bins, range)
+    rows = [plain(part) for part in sample] if isinstance(sample, list | tuple) else plain(sample)
+    found, edges = np.histogramdd(rows, bins, range, density, plain(as_array(weights)))
+    if not within(weights):
+        return found, edges
+    columns = np.atleast_2d(rows) if isinstance(rows, list) else np.atleast_2d(rows.T)
+    numbers, inside = zip(*map(bins_of, columns, edges), strict=True)
+    taken = np.logical_and.reduce(inside)
+    place = np.ravel_multi_index([number[taken] for number in numbers], found.shape)
+    counts = anp.bincount(place, as_array(weights)[taken], found.size).reshape(found.shape)
+    if density:  # in NumPy's order, for its bits
+        total = anp.sum(counts)
+        for widths in np.meshgrid(*map(np.diff, edges), indexing="ij", sparse=True):
+            counts = counts / widths
+        counts = counts / total
+    return counts, edges
+
+
+@composed(np.histogram_bin_edges)
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """Between the least and the largest number; how many there are is constant."""
+    if np.ndim(plain(as_array(bins))) == 1:
+        return as_array(bins)
+    count = bins
+    if isinstance(bins, str):
+        ends = None if range is None else tuple(map(plain, range))
+        count = len(np.histogram_bin_edges(plain(as_array(a)), bins, ends)) - 1
+    low, high = (anp.min(a), anp.max(a)) if range is None else range
+    if plain(low) == plain(high):
+        low, high = low - 0.5, high + 0.5
+    return anp.linspace(low, high, count + 1)

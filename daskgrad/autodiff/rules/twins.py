@@ -1,0 +1,148 @@
+"""Twins: what calls of plain NumPy's functions with traced values become.
+
+autograd finds traced values among the positional arguments of its primitives alone. So a call of a
+function of which keywords or lists may be traced goes through a twin: ``recorded`` functions are
+primitives, whose arguments their twin puts in their positions; ``composed`` ones are a few lines
+of other functions, and are not recorded themselves.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import JVPNode, VJPNode
+from autograd.extend import register_notrace
+from autograd.numpy import linalg
+from autograd.tracer import isbox
+
+from daskgrad.autodiff.rules.declaration import Refusal, declare, plain
+
+TWINS: dict[Callable, Callable] = {}  # a function of plain NumPy's -> its twin
+signature_of = functools.cache(inspect.signature)
+
+
+def composed(*funs: Callable) -> Callable:
+    """Enters the decorated function, which has the same value, as the twin of NumPy's."""
+
+    def enter(twin: Callable) -> Callable:
+        TWINS.update(dict.fromkeys(funs, twin))
+        return twin
+
+    return enter
+
+
+def recorded(fun: Callable, arrays: int, **rules: Any) -> Callable:
+    """Declares the decorated program of a primitive, whose first ``arrays`` arguments may be
+    traced, by keyword and in lists, too."""
+    primitive = getattr(anp, fun.__name__)
+
+    def enter(program: Callable) -> Callable:
+        declare(primitive, program=program, arrays=arrays, **rules)
+        TWINS[fun] = by_position(fun, primitive, arrays)
+        return program
+
+    return enter
+
+
+def by_position(fun: Callable, primitive: Callable, arrays: int) -> Callable:
+    """A primitive that takes its arrays by keyword and as lists, too."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = in_positions(fun, args, kwargs)
+        return primitive(*map(as_array, args[:arrays]), *args[arrays:], **kwargs)
+
+    return call
+
+
+def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a call, by position where NumPy's function takes them so.
+
+    Refusal if one that it takes by name alone is traced.
+    """
+    if not kwargs:
+        return args, kwargs
+    signature = signature_of(fun)
+    kinds = {name: each.kind for name, each in signature.parameters.items()}
+    places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+    placed = [places.index(name) for name in kwargs if name in places]
+    if placed:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args = bound.args[: max(len(args), *[place + 1 for place in placed])]
+        kwargs = {name: each for name, each in kwargs.items() if name not in places}
+    if any(map(isbox, kwargs.values())):
+        names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
+        raise Refusal(
+            f"np.{fun.__name__} has no derivative rule for {names}; pass the plain number, "
+            f"dg.value(...), if you do not need this derivative"
+        )
+    return args, kwargs
+
+
+def as_array(given: Any) -> Any:
+    """A list as the array that it stands for; all else as it is."""
+    return anp.array(given) if isinstance(given, list | tuple) else given
+
+
+def operand(given: Any) -> Any:
+    """A list, or an array of traced numbers, as the array that it stands for; a box as it is."""
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        given = given.tolist()
+    return as_array(given) if isinstance(given, list | tuple) or isbox(given) else np.asarray(given)
+
+
+def within(given: Any) -> bool:
+    """Whether a value, or a list of values, is traced."""
+    if isinstance(given, list | tuple):
+        return any(map(within, given))
+    return isbox(given)
+
+
+def shape_of(array: Any) -> tuple:
+    return np.shape(plain(array))
+
+
+def joined(arrays: Any) -> Any:
+    """All entries of arrays, in a vector."""
+    return anp.concatenate([anp.ravel(array) for array in arrays])
+
+
+# -------------------------------------------------------------------------------------------------
+# Constants: functions that are constant between their jumps, and that autograd does not know.
+
+
+def declare_constant(fun: Callable) -> None:
+    for node in (VJPNode, JVPNode):
+        register_notrace(node, fun)
+
+
+for fun in (anp.signbit, anp.spacing, anp.digitize, anp.isin, anp.nanargmax, anp.nanargmin):
+    declare_constant(fun)
+declare_constant(anp.lexsort)
+declare_constant(linalg.matrix_rank)
+
+
+@composed(np.lexsort)
+def lexsort(keys: Sequence[Any], axis: int = -1) -> Any:
+    return np.lexsort([plain(key) for key in keys], axis)
+
+
+# -------------------------------------------------------------------------------------------------
+# In place: functions of plain NumPy that write into an array, which a trace cannot record.
+
+
+def refuse(fun: Callable, instead: str) -> None:
+    @composed(fun)
+    def twin(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"np.{fun.__name__} writes into an array, which has no derivative where a value or "
+            f"the array is traced (an ArrayBox); {instead}"
+        )
+
+
+for fun in (np.put, np.place, np.putmask, np.copyto, np.put_along_axis):
+    refuse(fun, "make a new array: np.where(mask, values, array)")
+refuse(np.fill_diagonal, "make a new array: np.where(np.eye(n, dtype=bool), values, array)")

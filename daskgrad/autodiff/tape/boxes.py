@@ -1,0 +1,472 @@
+"""Array boxes: what NumPy's arrays have and autograd's boxes lack.
+
+``a += b`` of a traced array that somebody else holds is an error: for autograd's boxes it is
+``a = a + b``. NumPy changes the array, and with it what another name or a view shows. So the box of
+an array knows the boxes of arrays that share its memory.
+
+Methods of arrays work where a traced function does the same; the others say what to write.
+"""
+
+import importlib.util
+import itertools
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import dropwhile, takewhile
+from types import FrameType
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd import tracer
+from autograd.numpy import numpy_boxes
+from autograd.tracer import box_type_mappings, box_types, isbox
+
+from daskgrad.autodiff.values.protection import BARE
+from daskgrad.autodiff.values.trees import LEAF_TYPES
+
+# -------------------------------------------------------------------------------------------------
+# Thread-safe trace numbers for autograd.
+#
+# autograd tells the traces of nested derivatives apart by numbers, and takes them from one counter
+# that it raises when a trace starts and lowers when it ends. With two threads a number is handed
+# out twice, and a nested derivative is wrong without an error; an exception inside a trace leaves
+# the counter raised. Numbers that only grow cannot meet: a later trace always has the higher one,
+# also where a closure carries a box into another thread.
+#
+# Here and in ``plain_calls`` daskgrad replaces something of another library: ``install`` is called
+# when it is imported, in every process.
+
+
+class TraceNumbers:
+    """Hands out every number once; stands where autograd keeps its ``TraceStack``."""
+
+    def __init__(self, first: int):
+        self._numbers = itertools.count(first)
+
+    def next_number(self) -> int:
+        return next(self._numbers)  # one C call: atomic under the interpreter lock
+
+    @contextmanager
+    def new_trace(self) -> Iterator[int]:
+        yield self.next_number()
+
+
+trace_numbers = TraceNumbers(tracer.trace_stack.top + 1)
+
+
+def install_trace_numbers() -> None:
+    """Puts ``trace_numbers`` in place of autograd's counter."""
+    tracer.trace_stack = trace_numbers
+
+
+# -------------------------------------------------------------------------------------------------
+# Kinds of numbers: real, complex, and without derivative.
+
+INTEGERS = frozenset("biu")  # a cast to them, or to booleans, is constant between its jumps
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a value's dtype: "f" for real, "c" for complex ones; "" for a container."""
+    if type(value) is np.float64:  # its dtype takes three times as long as an array's
+        return "f"
+    try:
+        return value.dtype.kind
+    except AttributeError:
+        if isinstance(value, float):
+            return "f"
+        return "c" if isinstance(value, complex) else ""
+
+
+def real_part(derivative: Any) -> Any:
+    """A cotangent or tangent of a real value; rules of autograd's forget that the value is real."""
+    return anp.real(derivative) if kind_of(derivative) == "c" else derivative
+
+
+def integer_pullback(g: Any) -> tuple:
+    """The pullback of a result without derivative; autograd's rules for casts pass ``g`` on."""
+    return ()
+
+
+# -------------------------------------------------------------------------------------------------
+# Kept values: a model that keeps a traced value for its next call gets an error.
+#
+# A box of a trace that has ended has no place in another one: its derivative would be zero without
+# a word, or a result would hold the box.
+
+TRACERS = ("daskgrad", "autograd")
+LIBRARIES = ("numpy", "scipy", "pandas", "xarray")
+
+
+live: set[int] = set()  # the numbers of traces that have not ended; a node has its trace's
+
+
+class KeptValueError(TypeError):
+    """A model used a traced value that an earlier call has kept."""
+
+
+def kept_value_error(what: str) -> KeptValueError:
+    return KeptValueError(
+        f"{what}, {place_in_model()}, uses a traced value (an ArrayBox) that was kept from an "
+        f"earlier call, in an object, a global or a dictionary; its derivative is lost. Compute "
+        f"it in each call, keep plain arrays (dg.value(x)) that no derivative goes through, or "
+        f"give what is kept a rule of its own (dg.custom_vjp)"
+    )
+
+
+def require_live(output: Any, what: str) -> None:
+    """Raises if a box is one of a trace that has ended."""
+    trace = getattr(output._node, "trace", None)
+    if trace is not None and trace not in live:
+        raise kept_value_error(what)
+
+
+def place_in_model() -> str:
+    """The file and line that a model has got to."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if package_of(frame) not in (*TRACERS, *LIBRARIES):
+            return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "in NumPy"
+
+
+def package_of(frame: Any) -> str:
+    return frame.f_globals.get("__name__", "").split(".")[0]
+
+
+# -------------------------------------------------------------------------------------------------
+# Hints: advice for errors of models that are not written for autograd.
+#
+# An error of plain NumPy, SciPy, pandas or xarray about a box says what none of their users has
+# written. So the frames between the model and the error tell which function got a traced value.
+
+HINT = (
+    "while it is differentiated, a model sees autograd's boxes instead of arrays. Functions of "
+    "numpy and scipy.special take them; use these instead of math, and daskgrad.scipy instead of "
+    "the rest of scipy (for example daskgrad.scipy.linalg; give other functions a rule with "
+    "dg.custom_vjp). Make new arrays (np.concatenate, np.where) instead of assigning into one; "
+    "inside a model, take derivatives of plain functions with autograd.grad, not dg.grad"
+)
+
+ARRAY = (
+    "no plain array holds traced numbers; write np.stack([...]) of a list for np.array([...]), "
+    "np.fromiter and result[i] = ..., and np.dot(a, x) for a.dot(x)"
+)
+NUMBER = (
+    "a plain number has no derivative; leave out float(), since x[0] is a number, write np.exp "
+    "for math.exp and np.stack([...]) for np.fromiter, or dg.value(x) for a number without "
+    "derivative"
+)
+TEXT = "text has no derivative; for a line to print write dg.value(x)"
+ASSIGNMENT = (
+    "a traced array stays as it is; choose with np.where or join with np.concatenate instead of "
+    "x[i] = ..."
+)
+
+BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array of boxes: advice
+    "array element with a sequence": ARRAY,
+    "loop of ufunc does not support": ARRAY,
+    "__format__": TEXT,
+    "item assignment": ASSIGNMENT,
+    "float() argument": NUMBER,
+    "must be real number": NUMBER,
+    "ArrayBox": "",
+    "dtype('O')": "",
+    "dtype object": "",
+    "object arrays": "",
+    "proper array of floats": "",
+    "holds references": "",
+    "found object": "",
+    "not supported for the input types": "",
+    "unsupported data types in input": "",
+    "Can't differentiate w.r.t. type": "",
+}
+
+METHODS = {  # that look into a box: advice
+    "__array__": ARRAY,
+    "__float__": NUMBER,
+    "__int__": NUMBER,
+    "__complex__": NUMBER,
+    "__index__": NUMBER,
+    "__str__": TEXT,
+    "__repr__": TEXT,
+    "__format__": TEXT,
+    "__setitem__": ASSIGNMENT,
+}
+
+ADVICE = {  # by a package, module or class that takes no traced values
+    "pandas": (
+        "pandas takes no traced values; take arrays out of Series and DataFrames first, with "
+        ".to_numpy(), and compute with these"
+    ),
+    "xarray": (
+        "xarray takes no traced values; take arrays out of DataArrays first, with .values or "
+        ".data, and compute with these"
+    ),
+    "ma": (
+        "masked arrays (np.ma) hold no traced values; choose with np.where(mask, x, ...), of "
+        "plain arrays"
+    ),
+    "vectorize": (
+        "np.vectorize takes no traced values; call NumPy's functions of the whole array, or write "
+        "np.stack([fun(u) for u in x])"
+    ),
+}
+
+
+def hint(error: Exception, stage: str) -> str | None:
+    """The hint for an error of plain NumPy on a box; boxes exist only while tracing."""
+    if stage != "forward":
+        return None
+    signs = [sign for sign in BOX_SIGNS if sign in str(error)]
+    frames = frames_of(error)
+    if not signs and not any(map(has_box, library_frames(frames))):
+        return None
+    advice = advice_of(frames) or next((BOX_SIGNS[sign] for sign in signs if BOX_SIGNS[sign]), "")
+    return f"{advice}. {HINT[0].upper()}{HINT[1:]}" if advice else HINT
+
+
+def advice_here(method: str = "") -> str:
+    """Advice for code that looks into a box now, by a method of the box."""
+    frames, frame = [], sys._getframe(1)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return advice_of(frames) or METHODS.get(method, "")
+
+
+def frames_of(error: Exception) -> list[FrameType]:
+    """The frames of a traceback, the innermost first."""
+    frames, entry = [], error.__traceback__
+    while entry is not None:
+        frames.append(entry.tb_frame)
+        entry = entry.tb_next
+    return frames[::-1]
+
+
+def library_frames(frames: Iterable[FrameType]) -> list[FrameType]:
+    """The frames of the library that met a box, the outermost first."""
+    outside = dropwhile(lambda frame: package_of(frame) in TRACERS, frames)
+    return list(takewhile(lambda frame: package_of(frame) in LIBRARIES, outside))[::-1]
+
+
+def has_box(frame: FrameType) -> bool:
+    """Whether a function got, or has made, a box or an array of boxes."""
+    return any(
+        isbox(local) or (isinstance(local, np.ndarray) and local.dtype.kind == "O")
+        for local in frame.f_locals.values()
+    )
+
+
+def advice_of(frames: Iterable[FrameType]) -> str:
+    """The advice to a call of a library, or nothing."""
+    called = [
+        (*frame.f_globals["__name__"].split("."), frame.f_code.co_qualname.split(".")[0])
+        for frame in library_frames(frames)
+    ]
+    for package, *rest in called:
+        for name in (package, *rest):
+            if name in ADVICE:
+                return ADVICE[name]
+    functions = [(path[1], path[-1]) for path in called if is_in("scipy", path[1], path[-1])]
+    for module, name in functions:
+        if is_in("daskgrad.scipy", module, name):
+            path = f"scipy.{module}.{name}"
+            return f"{path} takes no traced values; write daskgrad.{path}"
+    for module, name in functions:
+        return (
+            f"scipy.{module}.{name} takes no traced values, and is not in daskgrad.scipy; give it "
+            f"a rule with dg.custom_vjp, or take differences with dg.finite_difference"
+        )
+    return ""
+
+
+def is_in(package: str, module: str, name: str) -> bool:
+    """Whether a package has a function of this name in this public module."""
+    if importlib.util.find_spec(f"{package}.{module}") is None:
+        return False
+    return hasattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Array boxes: what NumPy's arrays have and autograd's boxes lack.
+
+Autograds: Any = numpy_boxes.ArrayBox
+CALL = anp.sin.__code__  # autograd's wrapper of each primitive
+
+
+class ArrayBox(Autograds):
+    """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
+
+    __slots__ = ("__weakref__", "sharing")
+
+    def __init__(self, value: Any, trace: int, node: Any):
+        self._value = value  # type: ignore[misc]
+        self._trace = trace  # type: ignore[misc]
+        self._node = node  # type: ignore[misc]
+        self.sharing: list[weakref.ref] | None = None
+        while type(value) is ArrayBox:
+            value = value._value
+        if type(value) is np.ndarray and value.base is not None:
+            note_view(self, value)
+
+
+def inmost(value: Any) -> Any:
+    """The array or number in a box, through all traces but one that is recorded."""
+    while type(value) is ArrayBox:
+        value = value._value
+    return value
+
+
+def note_view(view: ArrayBox, array: np.ndarray) -> None:
+    """Enters a box among the boxes that share its memory, if a call made it of one of these."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code is not CALL:
+        if frame.f_globals.get("__name__") not in KNOWN:
+            return
+        frame = frame.f_back
+    owner = array.base
+    for parent in () if frame is None else frame.f_locals["args"]:
+        inner = parent
+        while type(inner) is ArrayBox:
+            inner = inner._value
+        if inner is not parent and (inner is owner or getattr(inner, "base", None) is owner):
+            if parent.sharing is None:
+                parent.sharing = [weakref.ref(parent)]
+            view.sharing = parent.sharing
+            view.sharing.append(weakref.ref(view))
+            return
+
+
+KNOWN = {
+    "autograd.tracer",
+    "daskgrad.autodiff.compiled.boxes",
+    __name__,
+}  # between a call and its box
+
+
+def is_shared(box: ArrayBox) -> bool:
+    """Whether another box that is alive has an entry of the array."""
+    if box.sharing is None:
+        return False
+    others = [other for ref in box.sharing if (other := ref()) is not None and other is not box]
+    box.sharing[:] = [weakref.ref(other) for other in (box, *others)]
+    return any([np.shares_memory(inmost(other), inmost(box)) for other in others])
+
+
+def in_place(name: str) -> Any:
+    def operator(self: ArrayBox, other: Any) -> Any:
+        """NotImplemented, so that Python calls the operator that makes a new array."""
+        if type(inmost(self)) is np.ndarray and (sys.getrefcount(self) > ALONE or is_shared(self)):
+            raise TypeError(
+                f"{name} changes a traced array (an ArrayBox) in place, {place_in_model()}, which "
+                f"another name or a view shows, too; a trace cannot record that. Write a = a "
+                f"{name.rstrip('=')} b for a new array, and make views of that, or put parts "
+                f"together with np.concatenate or np.where"
+            )
+        return NotImplemented
+
+    return operator
+
+
+OPERATORS = {
+    "add": "+=",
+    "sub": "-=",
+    "mul": "*=",
+    "truediv": "/=",
+    "floordiv": "//=",
+    "mod": "%=",
+    "pow": "**=",
+    "matmul": "@=",
+}
+
+
+class Probe:
+    """Counts the references to something that is changed in place and has one holder."""
+
+    def __iadd__(self, other: Any) -> "Probe":
+        self.count = sys.getrefcount(self)
+        return self
+
+
+def references_to_one() -> int:
+    """While ``a += b`` runs, and ``a`` is a local name, an attribute or an entry."""
+    local, holder = Probe(), [Probe()]
+    local += 1
+    holder[0] += 1
+    return max(local.count, holder[0].count)
+
+
+ALONE = references_to_one()
+
+
+def item_of(box: Any, *index: Any) -> Any:
+    """The entry of an array, as a traced number: the only one, or one in flat or full indices."""
+    if not index:
+        return anp.reshape(box, ())[()]
+    return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
+
+
+def copy_of(box: Any, order: Any = "C") -> Any:
+    return np.copy(box, order)
+
+
+ARRAY_METHODS = {
+    "dot": anp.dot,
+    "conj": anp.conj,
+    "conjugate": anp.conj,
+    "copy": copy_of,
+    "item": item_of,
+    "real": property(anp.real),
+    "imag": property(anp.imag),
+    "mT": property(lambda box: anp.swapaxes(box, -1, -2)),
+}
+
+
+def missing(name: str) -> property:
+    """An attribute of arrays that boxes lack, which says what to write."""
+
+    def refuse(box: Any) -> Any:
+        instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
+        raise AttributeError(
+            f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
+            f"array's; write {instead}dg.value(x).{name}, which has no derivative"
+        )
+
+    return property(refuse)
+
+
+SERIES = ("Series.__init__", "sanitize_array")  # which take a traced array for one Python object
+
+
+def series_type(box: Any) -> Any:
+    """pandas reads this attribute of an operand, and of an object that goes into a column."""
+    frame: Any = sys._getframe(1)
+    while box.ndim and package_of(frame) == "pandas":
+        if frame.f_code.co_qualname in SERIES:
+            raise TypeError(f"a traced array (an ArrayBox), {place_in_model()}: {ADVICE['pandas']}")
+        frame = frame.f_back
+    raise AttributeError("_typ")
+
+
+def install_array_boxes() -> None:
+    """Has the tracer make boxes of this kind for arrays."""
+    for name, method in ARRAY_METHODS.items():
+        setattr(Autograds, name, method)
+    for name in dir(np.ndarray):
+        if not (name.startswith("_") or hasattr(ArrayBox, name)):
+            setattr(ArrayBox, name, missing(name))
+    ArrayBox._typ = property(series_type)
+    for name, symbol in OPERATORS.items():
+        setattr(ArrayBox, f"__i{name}__", in_place(symbol))
+    for kind, boxes in list(box_type_mappings.items()):
+        if boxes is Autograds:
+            box_type_mappings[kind] = ArrayBox
+    box_type_mappings[ArrayBox] = ArrayBox
+    box_types.add(ArrayBox)
+    LEAF_TYPES.add(ArrayBox)
+    BARE.add(ArrayBox)
+    numpy_boxes.ArrayBox = ArrayBox  # the tracer looks for it among operands
+    Autograds.__module__, Autograds.__qualname__ = __name__, "Autograds"  # where pickles find it

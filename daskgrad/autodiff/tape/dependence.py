@@ -1,0 +1,154 @@
+"""Dependence: which entries of a call's outputs depend on which columns of a Jacobian.
+
+It follows from the record of the call, whatever its numbers: functions that work entry by entry
+unite the columns of their arguments, functions that move entries move them, reductions unite them
+along their axes, and every entry of any other value has all columns of its arguments.
+
+The columns of an array are one frozen set for all entries, or an array of such sets, in its shape.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.numpy import numpy_boxes, numpy_wrapper
+
+from daskgrad.autodiff.tape.forward import Push, Step
+
+Columns = Any  # a frozen set of columns, or an array of them
+NONE: frozenset[int] = frozenset()
+
+ENTRY_BY_ENTRY: set[Any] = {np.where, np.clip, np.real, np.imag, np.nan_to_num}
+MOVING: set[Any] = {np.atleast_1d, np.atleast_2d, np.atleast_3d, np.ravel, np.reshape, np.transpose}
+MOVING |= {np.swapaxes, np.moveaxis, np.rollaxis, np.rot90, np.squeeze, np.expand_dims, np.roll}
+MOVING |= {np.flip, np.fliplr, np.flipud, np.repeat, np.tile, np.diagonal, np.broadcast_to, np.take}
+MOVING |= {numpy_boxes.ArrayBox.__getitem__.fun}
+REDUCTIONS: set[Any] = {np.sum, np.mean, np.prod, np.min, np.max, np.std, np.var}
+JOINING = {numpy_wrapper.concatenate_args: 1, numpy_wrapper.array_from_args: 2}  # of what, from
+
+
+class Dependence:
+    """The columns of each value in a record, from those of the arrays at its beginning.
+
+    ``outputs``: those of the outputs; ``None`` for a constant one.
+    """
+
+    def __init__(self, push: Push, arrays: Sequence[Columns]):
+        found = list(arrays)
+        for step in push.record[push.arrays :]:
+            found.append(columns_of(step, [found[parent] for parent in step.parents]))
+        self._push = push
+        self._all = list(map(united, found))
+        self.outputs = [None if end is None else found[end] for end in push.ends]
+
+    @staticmethod
+    def moved(push: Push, places: Sequence[np.ndarray]) -> list[Any] | None:
+        """The places of each output's entries, from those of the arrays' entries, if the call does
+        nothing but move them; -1 for constants."""
+        found: list[Any] = list(places)
+        for step in push.record[push.arrays :]:
+            rule = moving_rule(step)
+            if rule is None:
+                return None
+            found.append(rule(step, [found[parent] for parent in step.parents], -1))
+        return [None if end is None else found[end] for end in push.ends]
+
+    def push(self, tangents: Sequence[Any], columns: frozenset[int]) -> list[Any]:
+        """Pushes tangents that are not zero in these columns alone."""
+        return self._push(tangents, [not each.isdisjoint(columns) for each in self._all])
+
+
+def united(columns: Columns) -> frozenset[int]:
+    """The columns of all entries."""
+    if type(columns) is frozenset:
+        return columns
+    return NONE.union(*set(columns.flat))
+
+
+def columns_of(step: Step, given: list[Columns]) -> Columns:
+    """The columns of a primitive's value, from those of its traced arguments."""
+    if not given:
+        return NONE
+    are_one = step.fun not in JOINING and all([type(each) is frozenset for each in given])
+    moving = None if are_one else moving_rule(step)
+    rule = None if are_one else rule_of(step)
+    if moving is not None:
+        found = moving(step, given, NONE)
+    elif rule is not None:
+        found = rule(step, given)
+    else:
+        return NONE.union(*map(united, given))
+    if type(found) is frozenset:
+        return found
+    if found.shape != step.value.shape:  # by a call that no rule here expects
+        return united(found)
+    return found[()]
+
+
+def moving_rule(step: Step) -> Callable[[Step, list[Any], Any], Any] | None:
+    """How a primitive moves entries, if it does: of its traced arguments, and of constants."""
+    if type(step.value) is not np.ndarray and not isinstance(step.value, np.generic):
+        return None
+    if step.fun in JOINING:
+        return joined
+    if step.fun is numpy_wrapper._array_from_scalar_or_array:
+        return lambda step, given, _: np.reshape(given[0], step.value.shape)
+    is_moving = getattr(step.fun, "fun", None) in MOVING and step.argnums == (0,)
+    return moved if is_moving else None
+
+
+def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
+    """How any other primitive unites columns, if some entries have not all of them."""
+    fun = getattr(step.fun, "fun", None)  # NumPy's own
+    is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not step.kwargs
+    if is_ufunc or fun in ENTRY_BY_ENTRY:
+        return entry_by_entry if isinstance(step.value, np.ndarray) else None
+    return reduced if fun in REDUCTIONS and step.kwargs.keys() <= {"axis", "keepdims"} else None
+
+
+def entry_by_entry(step: Step, given: list[Columns]) -> Columns:
+    found = given[0]
+    for each in given[1:]:
+        if each is not found:
+            found = np.bitwise_or(found, each)
+    return np.broadcast_to(found, step.value.shape)
+
+
+def moved(step: Step, given: list[Any], constant: Any) -> Any:
+    return filled(step.fun.fun(given[0], *step.args[1:], **step.kwargs))  # type: ignore[attr-defined]
+
+
+def joined(step: Step, given: list[Any], constant: Any) -> Any:
+    first = JOINING[step.fun]
+    known = dict(zip(step.argnums, given, strict=True))
+    parts = [
+        filled(known.get(number, constant), np.shape(arg))
+        for number, arg in enumerate(step.args[first:], first)
+    ]
+    if first == 1:
+        return np.concatenate(parts, step.args[0])
+    return np.stack(parts).reshape(step.value.shape)
+
+
+def reduced(step: Step, given: list[Columns]) -> Columns:
+    """Along the axes: the entries of each group, one after another."""
+    (columns,) = given
+    axis = step.args[1] if len(step.args) > 1 else step.kwargs.get("axis")
+    if axis is None or len(step.args) > 2:
+        return united(columns)
+    axes = {int(each) % columns.ndim for each in np.atleast_1d(axis)}
+    kept = [number for number in range(columns.ndim) if number not in axes]
+    rows = columns.transpose(*kept, *axes).reshape(*[columns.shape[n] for n in kept], -1)
+    found = np.empty(rows.shape[:-1], object)
+    for place in np.ndindex(found.shape):
+        found[place] = NONE.union(*rows[place])
+    return found.reshape(step.value.shape)
+
+
+def filled(given: Any, shape: Sequence[int] = ()) -> np.ndarray:
+    """An array; of what is given for all entries, if it is none."""
+    if type(given) is np.ndarray:
+        return given
+    found = np.empty(shape, object)
+    found[...] = given
+    return found

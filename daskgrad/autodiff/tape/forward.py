@@ -1,0 +1,231 @@
+"""Forward mode: records the primitives of one call, and pushes tangents along the record.
+
+The primitives are recorded in the order in which they ran, with their arguments. Tangents are
+pushed forward along the record, any number of times, and no model runs again. The rules are
+autograd's if it has one, and otherwise the transposes of the tape's rules: a pullback is linear in
+its cotangent, so its own pullback maps tangents (J. Townsend, "A new trick for calculating Jacobian
+vector products", 2017). All of it is written in autograd's primitives, and can be differentiated.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from autograd.builtins import list as autograd_list
+from autograd.builtins import tuple as autograd_tuple
+from autograd.core import primitive_jvps, vspace
+from autograd.tracer import (
+    Node,
+    box_type_mappings,
+    getval,
+    isbox,
+    new_box,
+    notrace_primitives,
+)
+
+from daskgrad.autodiff.rules.declaration import (
+    DECLARED,
+    Declaration,
+    explain,
+    missing,
+    plain,
+    require_seen,
+    settle,
+    without_derivative,
+)
+from daskgrad.autodiff.tape.boxes import (
+    INTEGERS,
+    kept_value_error,
+    kind_of,
+    live,
+    real_part,
+    require_live,
+    trace_numbers,
+)
+from daskgrad.autodiff.tape.reverse import copied_box_error, program_of, pullback_of, trace
+from daskgrad.autodiff.tape.rule_calls import call_rule
+from daskgrad.autodiff.values.cotangents import is_differentiable
+
+
+class Step(NamedTuple):
+    """One primitive that ran; ``parents`` are the places of its traced arguments."""
+
+    parents: Sequence[int]
+    fun: Callable
+    argnums: tuple
+    value: Any
+    args: tuple
+    kwargs: dict
+
+    def push(self, tangents: Sequence[Any]) -> Any:
+        """The tangent of the value, from those of all steps before it; ``None`` for zero."""
+        pairs = zip(self.argnums, [tangents[parent] for parent in self.parents], strict=True)
+        there = [(argnum, tangent) for argnum, tangent in pairs if tangent is not None]
+        if not there:
+            return None
+        argnums, arrived = zip(*there, strict=True)
+        rule = RULES.get(self.fun) or rule_of(self.fun)
+        try:
+            tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if self.fun is not call_rule:
+                explain(error, self.fun, argnums)
+            raise
+        return real_part(tangent) if kind_of(self.value) == "f" else tangent
+
+
+class RecordNode(Node):
+    """The place of a box in a record. The record holds no nodes: that would be a cycle."""
+
+    __slots__ = ("place", "record", "trace")
+
+    record: list
+    place: int
+    trace: int
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        if kwargs:
+            require_seen(fun, kwargs)
+        has_none = kind_of(value) in INTEGERS or type(value) not in box_type_mappings
+        places = () if has_none else [parent.place for parent in parents]
+        argnums = () if has_none else parent_argnums
+        record, trace = parents[0].record, parents[0].trace
+        if trace not in live:
+            raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
+        if any(parent.record is not record for parent in parents):
+            raise copied_box_error()
+        self._enter(record, trace, Step(places, fun, argnums, value, args, kwargs))
+
+    def initialize_root(self, record, trace):
+        self._enter(record, trace, None)
+
+    def _enter(self, record: list, trace: int, step: Step | None) -> None:
+        self.record, self.trace = record, trace
+        self.place = len(record)
+        record.append(step)
+
+
+class Push:
+    """The map of tangents along a record, of the arrays at its first places to the outputs, whose
+    places are ``ends``; ``None`` for a constant output."""
+
+    def __init__(
+        self, record: Sequence[Any], arrays: int, outputs: Sequence[Any], ends: Sequence[int | None]
+    ):
+        self.record, self.arrays, self.outputs, self.ends = record, arrays, outputs, ends
+
+    def __call__(self, tangents: Sequence[Any], moved: Sequence[bool] | None = None) -> list[Any]:
+        """``moved``: which values in the record may have tangents that are not zero."""
+        pushed = list(tangents)
+        for place, step in enumerate(self.record[self.arrays :], self.arrays):
+            pushed.append(step.push(pushed) if moved is None or moved[place] else None)
+        return [
+            tangent_of(output, None if end is None else pushed[end])
+            for output, end in zip(self.outputs, self.ends, strict=True)
+        ]
+
+
+def linearize(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``)."""
+    number = trace_numbers.next_number()
+    notrace_primitives[RecordNode] = without_derivative()
+    record: list[Any] = []
+    outputs, ends = [], []
+    live.add(number)
+    try:
+        boxes = [new_box(array, number, RecordNode.new_root(record, number)) for array in arrays]
+        returned = fun(*boxes)
+    finally:
+        live.discard(number)
+    for output in returned:
+        ours = isbox(output) and output._trace == number
+        if isbox(output) and not ours:
+            require_live(output, "what the model returns")
+        if ours and output._node.record is not record:
+            raise copied_box_error()
+        if ours:
+            require_array(output)
+        outputs.append(output._value if ours else output)
+        ends.append(output._node.place if ours else None)
+
+    settle()  # the model may have imported functions whose rules are corrected
+
+    return outputs, Push(record, len(arrays), outputs, ends)
+
+
+def tangent_of(output: Any, tangent: Any) -> Any:
+    """The tangent of an output in its dtype: zeros where none arrived; ``None`` if it has none."""
+    value = getval(output)
+    if not is_differentiable(value):
+        return None
+    if tangent is None:
+        return vspace(value).zeros()[()]
+    dtype = np.result_type(value)
+    tangent = tangent if isbox(tangent) else np.asarray(tangent)[()]
+    return tangent if tangent.dtype == dtype else tangent.astype(dtype)
+
+
+def require_array(box: Any) -> None:
+    value = getval(box)
+    if isinstance(value, list | tuple | dict):
+        kind = type(value).__name__
+        raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")
+
+
+# ------------------------------------------------------------------------------------- rules
+
+RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so far
+
+
+def rule_of(fun: Callable) -> Callable:
+    """The rule of a primitive that is new, or whose rule is autograd's."""
+    known = DECLARED.get(fun)
+    if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
+        return primitive_jvps.get(fun) or transpose(fun)
+    if known.program and not known.refused:
+        RULES[fun] = rule_by_program(fun, known)
+    else:
+        tangent = None if known.refused else known.tangent  # the adjoint refuses
+        RULES[fun] = tangent or transpose(fun)
+    return RULES[fun]
+
+
+def transpose(fun: Callable) -> Callable:
+    """The rule for tangents, from the rule for cotangents."""
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        pullback = pullback_of(fun, argnums, ans, args, kwargs)
+        ones = vspace(ans).ones()  # some rules skip zeros
+        _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
+        (tangent,) = tape.pull(tangents)
+        return tangent
+
+    return rule
+
+
+def rule_by_program(fun: Callable, known: Declaration) -> Callable:
+    """The rule of a function that a program replaces in some of its calls."""
+    program, needed, arrays = known.program, known.needed, known.arrays
+    assert program is not None
+    autograds = None if known.adjoint else primitive_jvps.get(fun)
+    otherwise = known.tangent or autograds or transpose(fun)
+
+    def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            active = [args[argnum] for argnum in argnums]
+            _, push = linearize(program_of(program, argnums, args, kwargs), active)
+            return put_in_container(push(tangents), plain(ans))
+        return otherwise(argnums, tangents, ans, args, kwargs)
+
+    return rule
+
+
+def put_in_container(tangents: list[Any], value: Any) -> Any:
+    """The tangent of a value that may be a list or a tuple."""
+    if isinstance(value, list | tuple):
+        return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)
+    return tangents[0]

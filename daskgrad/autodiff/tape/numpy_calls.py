@@ -1,0 +1,201 @@
+"""Plain calls: functions of plain NumPy and SciPy that are called with traced values.
+
+NumPy asks its arguments first (NEP 13 and NEP 18), and autograd's boxes answer here: the call is
+made of the function's twin, which records it. A function without a twin runs as NumPy has written
+it; most are a few lines of others. ``install`` gives autograd's box the two methods that NumPy
+asks.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import primitive_vjps
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import isbox, trace_primitives_map
+
+from daskgrad.autodiff.rules.declaration import DECLARED, learn, settle, without_derivative
+from daskgrad.autodiff.rules.twins import TWINS, in_positions
+from daskgrad.autodiff.tape import boxes
+from daskgrad.autodiff.tape.boxes import place_in_model
+
+# -------------------------------------------------------------------------------------------------
+# Sparse operands: products of SciPy's sparse matrices with traced arrays.
+#
+# ``A @ x`` is SciPy's to answer, as A comes first. It asks NumPy for x as an array, and leaves the
+# call to x where NumPy finds none: one Python object without axes. So a box says that it is such a
+# thing, to the operators of sparse matrices alone. What else of ``scipy.sparse`` asks for a box as
+# an array would compute with an array of Python objects, and gets an error. ``install`` gives
+# autograd's box what is asked.
+
+OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
+SPARSE = "scipy.sparse."
+SHARED = "scipy._"  # what all of SciPy converts arrays with, since SciPy 1.18
+NO_ARRAY = np.array(None, dtype=object)
+USUAL = frozenset(
+    (boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64)
+)  # of operands
+
+
+def install_sparse_operands() -> None:
+    """Gives autograd's box its answers to sparse matrices."""
+    box: Any = ArrayBox
+    box.__array__ = property(as_array)
+    box.__matmul__, box.__rmatmul__ = operators(anp.matmul, "times")
+    box.__mul__, box.__rmul__ = operators(anp.multiply, "scaled")
+
+
+def as_array(box: Any) -> Callable:
+    """The method that makes an array of a box, which only ``scipy.sparse`` finds.
+
+    AttributeError for all other callers: NumPy then makes an array of boxes.
+    """
+    caller: Any = sys._getframe(1)
+    while module_of(caller).startswith(SHARED):
+        caller = caller.f_back
+    if not module_of(caller).startswith(SPARSE):
+        raise AttributeError("__array__")
+    asking = caller.f_code.co_name
+    while caller is not None and module_of(caller).startswith(SPARSE + "_"):
+        if caller.f_code.co_name in OPERATORS:
+            return no_array
+        caller = caller.f_back
+    raise TypeError(
+        f"scipy.sparse takes no traced array (an ArrayBox) in {asking!r}; of a sparse matrix A "
+        f"write A @ x or A * x, or use daskgrad.scipy.sparse: matmul(A, x), csr_array, csc_array, "
+        f"coo_array, diags_array, linalg.spsolve(A, b)"
+    )
+
+
+def module_of(frame: Any) -> str:
+    return frame.f_globals.get("__name__", "")
+
+
+def no_array(*args: Any, **kwargs: Any) -> np.ndarray:
+    return NO_ARRAY
+
+
+def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
+    """The operator of autograd's function, and its reflection; of sparse matrices ours."""
+
+    def operate(box: Any, other: Any) -> Any:
+        if type(other) in USUAL:
+            return fun(box, other)
+        sparse_rule = rule_for(other, sparse)
+        return fun(box, other) if sparse_rule is None else sparse_rule(other, box, False)
+
+    def reflected(box: Any, other: Any) -> Any:
+        if type(other) in USUAL:
+            return fun(other, box)
+        sparse_rule = rule_for(other, sparse)
+        return fun(other, box) if sparse_rule is None else sparse_rule(other, box, True)
+
+    return operate, reflected
+
+
+def rule_for(other: Any, sparse: str) -> Callable | None:
+    """What an operator does with a sparse matrix; None for all else."""
+    if getattr(other, "__array_ufunc__", 0) is None:
+        return answers_itself
+    if not hasattr(other, "tocsr"):
+        return None
+    rules = importlib.import_module("daskgrad.autodiff.rules.scipy_sparse")
+    return getattr(rules, sparse)
+
+
+def answers_itself(*args: Any) -> Any:
+    return NotImplemented
+
+
+# -------------------------------------------------------------------------------------------------
+# Plain calls: functions of plain NumPy and SciPy that are called with traced values.
+
+
+def install_plain_calls() -> None:
+    """Gives autograd's box the methods that NumPy asks."""
+    ArrayBox.__array_function__ = call_function
+    ArrayBox.__array_ufunc__ = call_ufunc
+    boxes.install_array_boxes()
+    install_sparse_operands()
+
+
+def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+    """The traced call of a NumPy function."""
+    if not all([kind is np.ndarray or issubclass(kind, ArrayBox) for kind in types]):
+        return NotImplemented
+    twin = twin_of(fun)
+    if twin is None:
+        return fun._implementation(*args, **kwargs)
+    if kwargs and hasattr(twin, "fun") and any(map(isbox, kwargs.values())):
+        args, kwargs = in_positions(fun, args, kwargs)
+    return twin(*args, **kwargs)
+
+
+NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
+
+
+def twin_of(fun: Callable) -> Callable | None:
+    """autograd's function in the place of NumPy's, unless it has no rule."""
+    if fun not in TWINS:
+        settle()
+        for numpys, autograds in NAMESPACES:
+            twin = getattr(autograds, fun.__name__, None)
+            if twin is not None and getattr(numpys, fun.__name__, None) is fun and has_rule(twin):
+                TWINS[fun] = twin
+    return TWINS.get(fun)
+
+
+def has_rule(twin: Any) -> bool:
+    """Whether a function of autograd's is composed of others, or has a rule, or is constant."""
+    if not hasattr(twin, "fun"):
+        return True
+    return twin in primitive_vjps or twin in DECLARED or twin in without_derivative()
+
+
+# Methods of ufuncs, and the function that does the same.
+REDUCTIONS: dict[tuple[np.ufunc, str], Callable] = {
+    (np.add, "reduce"): anp.sum,
+    (np.multiply, "reduce"): anp.prod,
+    (np.maximum, "reduce"): anp.max,
+    (np.minimum, "reduce"): anp.min,
+}
+
+
+def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """The traced call of a ufunc, of NumPy or SciPy, or of one of its methods."""
+    if method == "__call__":
+        return call_once(ufunc, inputs, kwargs)
+    if method == "outer" and not kwargs:
+        first, second = inputs
+        return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
+    if "out" in kwargs or not isbox(inputs[0]):
+        return NotImplemented
+    if (ufunc, method) in REDUCTIONS:
+        return REDUCTIONS[ufunc, method](*inputs, **{"axis": 0, **kwargs})
+    if (ufunc, method) == (np.add, "accumulate"):
+        return anp.cumsum(*inputs, **{"axis": 0, **kwargs})
+    return NotImplemented
+
+
+def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:
+    """The traced call of a ufunc itself; NumPy asks others where the value is no array."""
+    if ufunc not in trace_primitives_map:
+        learn(ufunc)
+    if "out" in kwargs:
+        raise TypeError(
+            f"np.{ufunc.__name__} writes a traced array (an ArrayBox) into a plain one, "
+            f"{place_in_model()}; make a new array: total = total + x instead of total += x, and "
+            f"no out="
+        )
+    if ufunc not in trace_primitives_map:
+        return NotImplemented
+    twin = trace_primitives_map[ufunc]
+    try:
+        return twin(*inputs, called_by_autograd_dispatcher=True, **kwargs)
+    except NotImplementedError as error:
+        if error.args:  # that of a rule; autograd raises one without, where it makes no box
+            raise
+        return NotImplemented

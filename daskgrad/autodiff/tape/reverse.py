@@ -1,0 +1,441 @@
+"""Reverse mode: a flat tape of autograd's record of one call.
+
+Each array has its own box (autograd would make a box of a dict or tuple dense at every use). The
+tape is a list of nodes in the order of autograd's backward pass, so that cotangents are added in
+the same order and have the same bits.
+"""
+
+import functools
+import types
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.core import add_outgrads, primitive_vjps, vspace
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import Node, isbox, new_box, notrace_primitives
+from numpy import float64, ndarray
+
+from daskgrad.autodiff.rules.declaration import (
+    DECLARED,
+    Declaration,
+    explain,
+    missing,
+    plain,
+    require_derivative,
+    require_seen,
+    settle,
+    without_derivative,
+)
+from daskgrad.autodiff.rules.indexing import Piece, PieceOfRows, Pieces, Selection, Transposition
+from daskgrad.autodiff.tape.boxes import (
+    INTEGERS,
+    integer_pullback,
+    kept_value_error,
+    kind_of,
+    live,
+    real_part,
+    require_live,
+    trace_numbers,
+)
+from daskgrad.autodiff.tape.pickling import TapePickler
+from daskgrad.autodiff.tape.rule_calls import call_rule
+from daskgrad.autodiff.values.rows import Rows
+from daskgrad.autodiff.values.trees import LEAF_TYPES, held_by, substitute
+
+LEAF_TYPES.add(ArrayBox)  # optree would find this, too, in ten times the time
+
+RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so far
+
+
+class TapeNode(Node):
+    """One primitive that ran, and its pullback; ``is_real``: of its value, and so its cotangent."""
+
+    __slots__ = ("is_real", "parents", "pullback", "trace")
+
+    is_real: bool
+    parents: Any
+    pullback: Any
+    trace: int
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        self.parents = parents
+        if parents:
+            self.trace = trace = parents[0].trace
+            if trace not in live:
+                raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
+        rule = RULES.get(fun) or rule_of(fun, parent_argnums)
+        if kwargs:
+            require_seen(fun, kwargs)
+        if type(value) is float64 or (type(value) is ndarray and value.dtype.kind == "f"):
+            self.is_real = True  # most are recognised without a call
+        else:
+            kind = kind_of(value)
+            self.is_real = kind == "f"
+            if kind in INTEGERS:
+                self.parents, self.pullback = (), integer_pullback
+                return
+        try:
+            self.pullback = rule(parent_argnums, value, args, kwargs)
+        except (KeyError, NotImplementedError, TypeError) as error:
+            if fun is not call_rule:  # its errors are the user's, or clear already
+                explain(error, fun, parent_argnums)
+            raise
+
+    def initialize_root(self, value, trace):
+        self.trace = trace
+        self.is_real = kind_of(value) == "f"
+        self.parents = ()
+        self.pullback = None
+
+
+def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:
+    """The pullback of a primitive, for the arguments ``argnums`` of one call."""
+    return TapeNode(value, fun, args, kwargs, argnums, ()).pullback
+
+
+def rule_of(fun: Callable, argnums: tuple) -> Callable:
+    """The rule of a primitive that is new, or whose rule is autograd's."""
+    settle()
+    known = DECLARED.get(fun)
+    if known is not None and (known.adjoint or known.program or known.refused):
+        RULES[fun] = declared_rule(fun, known)
+        return RULES[fun]
+    return primitive_vjps.get(fun) or missing(fun, argnums)
+
+
+def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+    """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
+    number = trace_numbers.next_number()
+    notrace_primitives[TapeNode] = without_derivative()
+    outputs, ends = [], []
+    live.add(number)
+    try:
+        roots = [TapeNode.new_root(array, number) for array in arrays]
+        boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
+        returned = fun(*boxes)
+    finally:
+        live.discard(number)
+    for output in returned:
+        ours = isbox(output) and output._trace == number
+        if isbox(output) and not ours:
+            require_live(output, "what the model returns")
+        outputs.append(output._value if ours else output)
+        ends.append(output._node if ours else None)
+    return outputs, Tape(roots, ends)
+
+
+class Tape:
+    """The record of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+
+    __slots__ = ("_ends", "_order", "_roots")
+
+    pickler = TapePickler
+
+    def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
+        self._order = backward_order([end for end in ends if end is not None])
+        require_own_roots(self._order, roots)
+        self._ends = ends
+        self._roots = roots
+
+    @property
+    def steps(self) -> int:
+        """The number of recorded operations."""
+        return len(self._order)
+
+    def __reduce__(self) -> tuple:
+        """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
+        nodes = list(dict.fromkeys([*self._order, *self._roots]))
+        places: dict[Any, int] = {node: place for place, node in enumerate(nodes)}
+        records = [
+            (node.pullback, node.is_real, [places[parent] for parent in node.parents])
+            for node in nodes
+        ]
+        roots = [places[root] for root in self._roots]
+        return make_tape, (records, roots, [places.get(end) for end in self._ends])
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
+        return self._pull(cotangents, Cotangents())
+
+    def pull_rows(
+        self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
+    ) -> list[Any]:
+        """The same, with ``Rows`` for the arrays ``asked``, if all that uses them are selections.
+
+        ``is_term``: also for the others, if they are large and few of their rows were used.
+        """
+        kept = self._kept([self._roots[number] for number in asked])
+        pulled = self._pull(cotangents, Cotangents(kept.union(self._roots) if is_term else kept))
+        return [
+            each if type(each) is not Pieces else each.asked() if number in asked else each.total()
+            for number, each in enumerate(pulled)
+        ]
+
+    def _kept(self, asked: Iterable[TapeNode]) -> set[TapeNode]:
+        """The arrays asked for, and the selections and transposes of them."""
+        kept = set(asked)
+        if kept:
+            for node in reversed(self._order):
+                if isinstance(node.pullback, Selection | Transposition) and node.parents[0] in kept:
+                    kept.add(node)
+        return kept
+
+    def _pull(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
+        arrived = sums.value
+        for end, cotangent in zip(self._ends, cotangents, strict=True):
+            if end is not None and cotangent is not None:
+                sums.add(end, cotangent)
+        for node in self._order:
+            if node.pullback is None or node not in arrived:
+                continue
+            g = arrived.pop(node)
+            pulled = pull_pieces(node.pullback, g) if type(g) is Pieces else node.pullback(g)
+            del g  # its memory is free for what is added up now
+            for parent, cotangent in zip(node.parents, pulled, strict=True):
+                kind = type(cotangent)  # most are recognised without a call
+                is_real = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
+                if is_real and parent not in arrived:
+                    arrived[parent] = cotangent
+                elif is_real and type(arrived[parent]) is ndarray:  # ``add`` would find the same
+                    sums.add_dense(parent, arrived[parent], cotangent)
+                elif cotangent is not None:
+                    sums.add(parent, cotangent)
+        return [arrived.get(root) for root in self._roots]
+
+    def held_arrays(self) -> list[np.ndarray]:
+        """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
+        return arrays_within([node.pullback for node in self._order])
+
+
+def pull_pieces(pullback: Any, pieces: Pieces) -> tuple:
+    """Pulls pieces back through a selection or a transpose, as rows."""
+    rows = pieces.asked()
+    return pullback.of_rows(rows) if isinstance(rows, Rows) else pullback(rows)
+
+
+def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]) -> Tape:
+    """A tape from its parts: records of its nodes, and the places of roots and ends among them."""
+    nodes = [TapeNode.__new__(TapeNode) for _ in records]
+    for node, (pullback, is_real, parents) in zip(nodes, records, strict=True):
+        node.pullback = pullback
+        node.is_real = is_real
+        node.parents = tuple([nodes[place] for place in parents])
+    found = [None if place is None else nodes[place] for place in ends]
+    return Tape([nodes[place] for place in roots], found)
+
+
+def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
+    """Raises if the outputs depend on other roots: then a box was copied."""
+    beginnings = {node for node in order if node.pullback is None}
+    if not beginnings.issubset(roots):
+        raise copied_box_error()
+
+
+def copied_box_error() -> TypeError:
+    return TypeError(
+        "an ArrayBox was copied with copy.deepcopy or pickle, so the copy has no derivative; copy "
+        "arrays with np.array(x)"
+    )
+
+
+NUMBERS = (np.ndarray, np.generic, float, complex, int)
+
+
+class Cotangents:
+    """The cotangents of all nodes of a tape, while it is pulled back.
+
+    Adds in place only into arrays that it made itself: a pullback may return its very argument
+    (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay pieces, as long as no other
+    cotangent arrives.
+    """
+
+    __slots__ = ("_in_pieces", "_ours", "value")
+
+    def __init__(self, in_pieces: Container[TapeNode] = ()) -> None:
+        self.value: dict[TapeNode, Any] = {}
+        self._ours: set[TapeNode] = set()
+        self._in_pieces = in_pieces
+
+    def add(self, node: TapeNode, cotangent: Any) -> None:
+        previous = self.value.get(node)
+        if type(cotangent) is Piece or type(cotangent) is PieceOfRows:
+            return self._add_piece(node, previous, cotangent)
+        if type(previous) is Pieces:
+            previous = previous.dense()
+            self._put(node, previous, True)
+        if node.is_real:
+            cotangent = real_part(cotangent)
+        if isinstance(cotangent, NUMBERS) and (previous is None or isinstance(previous, NUMBERS)):
+            self.add_dense(node, previous, cotangent)
+        else:
+            self._add_by_space(node, previous, cotangent)
+
+    def _put(self, node: TapeNode, value: Any, ours: bool) -> None:
+        self.value[node] = value
+        if ours:
+            self._ours.add(node)
+        else:
+            self._ours.discard(node)
+
+    def _add_piece(self, node: TapeNode, previous: Any, piece: Any) -> None:
+        if isbox(previous):
+            return self.add(node, piece.differentiable())
+        if type(previous) is Pieces:
+            return previous.append(piece)
+        if previous is None and node in self._in_pieces:
+            self.value[node] = Pieces([piece])
+            return
+        if previous is None:
+            previous = piece.space.zeros()
+        elif node not in self._ours or not isinstance(previous, np.ndarray):
+            previous = np.asarray(piece.space.zeros() + previous)
+        self._put(node, piece.add_into(previous), True)
+
+    def add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        """Adds a number or array to a number, an array or nothing; a real one to a real node."""
+        if previous is None:
+            self.value[node] = cotangent
+        elif node in self._ours and isinstance(previous, np.ndarray):
+            self._put(node, add_in_place(previous, cotangent), True)
+        else:
+            self._put(node, previous + cotangent, True)
+
+    def _add_by_space(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
+        """Boxes, sparse objects and containers are added by autograd's vector spaces."""
+        flagged = None if previous is None else (previous, node in self._ours)
+        self._put(node, *add_outgrads(flagged, cotangent))
+
+
+def add_in_place(array: np.ndarray, cotangent: Any) -> Any:
+    try:
+        array += cotangent
+    except TypeError:  # complex does not go into real: the sum is complex
+        return array + cotangent
+    return array
+
+
+def backward_order(ends: Iterable[TapeNode]) -> list[TapeNode]:
+    """Every node that the ends depend on, each after all its children, in autograd's order."""
+    children = dict.fromkeys(ends, 0)
+    ends, waiting = list(children), list(children)
+    while waiting:
+        for parent in waiting.pop().parents:
+            if parent in children:
+                children[parent] += 1
+            else:
+                children[parent] = 1
+                waiting.append(parent)
+    ready = [end for end in ends if not children[end]]
+    order = []
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for parent in node.parents:
+            children[parent] -= 1
+            if not children[parent]:
+                ready.append(parent)
+    return order
+
+
+def arrays_within(start: Any) -> list[np.ndarray]:
+    """The arrays that an object made of functions and containers keeps alive, each once."""
+    arrays, seen, stack = [], set(), [start]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            if isinstance(thing.base, np.ndarray):
+                stack.append(thing.base)
+            else:
+                arrays.append(thing)
+        else:
+            stack.extend(_parts(thing))
+    return arrays
+
+
+def _parts(thing: Any) -> Sequence[Any]:
+    if isinstance(thing, list | tuple):
+        return thing
+    if isinstance(thing, dict):
+        return list(thing.values())
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, Tape):  # of the residual of a root
+        return [node.pullback for node in thing._order]
+    if isinstance(thing, Selection):
+        return [thing.index]
+    if hasattr(thing, "tocsr"):  # SciPy's sparse matrices have their arrays as attributes
+        return list(vars(thing).values())
+    return held_by(thing) if isinstance(thing, types.FunctionType) else ()
+
+
+# ----------------------------------------------------------------------------- declared rules
+
+
+def declared_rule(fun: Callable, known: Declaration) -> Callable:
+    rule = known.adjoint or primitive_vjps.get(fun)
+    if known.program:
+        rule = rule_by_program(fun, known, rule)
+    return refusing_rule(fun, rule) if known.refused else rule
+
+
+def rule_by_program(fun: Callable, known: Declaration, otherwise: Callable | None) -> Callable:
+    """The rule of a function that a program replaces in some of its calls."""
+    program, needed, arrays = known.program, known.needed, known.arrays
+    assert program is not None
+
+    def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        if argnums[-1] >= arrays:
+            missing(fun, argnums)
+        if needed(*args, **kwargs):
+            return program_pullback(program, argnums, ans, args, kwargs)
+        return (otherwise or missing(fun, argnums))(argnums, ans, args, kwargs)
+
+    return rule
+
+
+def program_pullback(
+    program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
+) -> Callable[[Any], tuple]:
+    """The pullback of a program, which is traced now."""
+    active = [args[argnum] for argnum in argnums]
+    outputs, tape = trace(program_of(program, argnums, args, kwargs), active)
+    is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
+    spaces = [vspace(array) for array in active]
+
+    def pull_program(g: Any) -> tuple:
+        gs = [g[n] for n in range(count)] if is_list else [g]
+        return tuple(
+            [
+                space.zeros() if cotangent is None else cotangent
+                for space, cotangent in zip(spaces, tape.pull(gs), strict=True)
+            ]
+        )
+
+    return pull_program
+
+
+def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> Callable:
+    """A program as a function of the arguments ``argnums``, with its outputs in a list."""
+
+    def outputs_of(*active: Any) -> list[Any]:
+        value = program(*substitute(args, argnums, active), **kwargs)
+        plain_value = plain(value)
+        return (
+            [value[n] for n in range(len(plain_value))]
+            if isinstance(plain_value, list)
+            else [value]
+        )
+
+    return outputs_of
+
+
+def refusing_rule(fun: Callable, rule: Callable) -> Callable:
+    def checked_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        require_derivative(fun, argnums)
+        return rule(argnums, ans, args, kwargs)
+
+    return checked_rule

@@ -1,0 +1,264 @@
+"""Functions with their own rules: a call of one is a single node of a trace.
+
+A call on boxes enters the trace as autograd's primitives do, but the function is an object
+(``daskgrad.autodiff.models.custom_vjp.Rule``), its arguments and value are pytrees, and the run
+that makes the value keeps the residuals for the pullback. The function runs below the trace and sees no boxes of
+it, only those of outer traces: so derivatives nest as autograd's do.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from autograd.builtins import DictBox, SequenceBox
+from autograd.extend import defjvp_argnums, defvjp_argnums
+from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
+
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.cotangents import is_differentiable
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.memory import without_memory
+from daskgrad.autodiff.values.protection import read_only_leaf
+from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
+
+
+class Call(NamedTuple):
+    """One call of a function, below the trace that the call belongs to.
+
+    ``leaves`` and ``structure`` are those of the positional arguments; the run returned ``value``
+    and ``residuals``.
+    """
+
+    function: Any
+    leaves: tuple
+    structure: Any
+    kwargs: dict
+    value: Any
+    residuals: Any
+
+    @property
+    def args(self) -> tuple:
+        return self.with_leaves(self.leaves)
+
+    def with_leaves(self, leaves: Sequence[Any]) -> Any:
+        """The arguments with different leaves."""
+        return unflatten(self.structure, leaves)
+
+
+def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
+    """Calls a function with its own rules, on boxes or on plain arrays."""
+    require_plain_keywords(function, kwargs)
+    leaves, structure = flatten_arguments(args)
+    boxes, number, node_type, _ = find_top_boxed_args(leaves)
+    if hasattr(node_type, "record_rule_call"):  # a compiled model is being recorded
+        return node_type.record_rule_call(function, leaves, structure, kwargs)
+    if not boxes:
+        return function.fun(*args, **kwargs)
+    for place, box in boxes:
+        leaves[place] = box._value
+    leaves = list(map(protected, leaves))  # the trace still uses them
+    if function.is_first_order and any(map(isbox, leaves)):
+        raise TypeError(
+            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
+            f"only"
+        )
+    run = function.run(unflatten(structure, leaves), kwargs)
+    value, residuals = map_leaves(protected, run)  # a rule may be called more than once
+    call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
+
+    def enter(answer: Any) -> Any:
+        argnums = tuple([place + 1 for place, _ in boxes])
+        parents = tuple([box._node for _, box in boxes])
+        node = node_type(answer, call_rule, (call, *leaves), {}, argnums, parents)
+        return new_box(answer, number, node)
+
+    return traced_value(call, number, enter)
+
+
+def protected(leaf: Any) -> Any:
+    """A leaf of which a rule gets no array that it may write into."""
+    return leaf if isbox(leaf) else read_only_leaf(leaf)
+
+
+def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
+    """The value of a call, with differentiable leaves in boxes of the trace."""
+    outputs, structure = flatten(call.value)
+    places = with_derivative(outputs)
+    for place in places:
+        require_plain_array(call.function, outputs[place])
+        require_from_arguments(call.function, outputs[place], number)
+    if not places:
+        return call.value
+    box = enter(bundle([outputs[place] for place in places]))
+    traced = substitute(outputs, places, unbundle(box, len(places)))
+    return unflatten(structure, traced)
+
+
+def with_derivative(leaves: Sequence[Any]) -> list[int]:
+    """The places of the leaves that are floating-point numbers or arrays, or boxes of them."""
+    return [place for place, leaf in enumerate(leaves) if is_differentiable(getval(leaf))]
+
+
+def bundle(leaves: Sequence[Any]) -> Any:
+    """The value of a call for a trace: its only leaf, or a tuple of several leaves."""
+    return leaves[0] if len(leaves) == 1 else tuple(leaves)
+
+
+def unbundle(value: Any, count: int) -> list[Any]:
+    return [value] if count == 1 else [value[number] for number in range(count)]
+
+
+# ------------------------------------------------------------------------------ boxes of containers
+
+
+def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
+    """The leaves and the structure of arguments, including those in boxes of dicts and tuples."""
+    leaves, structure = flatten(args)
+    if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
+        return leaves, structure
+    return flatten(unflatten(structure, list(map(unbox_container, leaves))))
+
+
+def unbox_container(leaf: Any) -> Any:
+    """A box of a dict, list or tuple as a dict, list or tuple of boxes; other leaves unchanged."""
+    if isinstance(leaf, DictBox):
+        return {key: unbox_container(leaf[key]) for key in leaf}
+    if isinstance(leaf, SequenceBox):
+        items = [unbox_container(leaf[number]) for number in range(len(leaf))]
+        return items if isinstance(getval(leaf), list) else tuple(items)
+    return leaf
+
+
+# ------------------------------------------------------------------------------------ the two rules
+
+
+def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    """The rule for reverse mode: the function's own, with its results checked.
+
+    It keeps no more of the call alive than the function's pullback does.
+    """
+    call: Call = args[0]
+    function, value = call.function, Space(call.value)
+    arguments = list(map(Space, call.args))
+    active = [argnum - 1 for argnum in argnums]
+    pull = function.pullback(call, active)
+
+    def rule_pullback(g: Any) -> tuple:
+        pulled = pull(value.in_structure(g))
+        require_one_each(function, pulled, len(arguments))
+        leaves = [
+            leaf
+            for number, (space, cotangent) in enumerate(zip(arguments, pulled, strict=True))
+            for leaf in space.check(cotangent, f"cotangent of {function.argument(number)}")
+        ]
+        return tuple([leaves[place] for place in active])
+
+    return rule_pullback
+
+
+def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
+    """The rule for forward mode: the function's own, with its results checked."""
+    call: Call = args[0]
+    zeros = map(cotangents.zeros, map(shape_of, call.leaves))
+    active = [argnum - 1 for argnum in argnums]
+    tangents = substitute(zeros, active, map(protected, gs))
+    pushed = call.function.push(call, call.with_leaves(tangents))
+    space = Space(call.value)
+    leaves = space.check(pushed, f"tangent of the value of {call.function.name!r}")
+    return bundle([leaves[place] for place in space.places])
+
+
+defvjp_argnums(call_rule, pullback_rule)
+defjvp_argnums(call_rule, push_rule)
+
+
+class Space:
+    """Structure, shapes and dtypes of the derivatives of a value; holds none of its arrays."""
+
+    def __init__(self, value: Any):
+        leaves, self._structure = flatten(value)
+        self._leaves = list(map(shape_of, leaves))
+        self.places = with_derivative(self._leaves)
+
+    def in_structure(self, bundle: Any) -> Any:
+        """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere.
+
+        They are read-only: others may use the same arrays.
+        """
+        arrived = map(protected, unbundle(bundle, len(self.places)))
+        leaves = substitute([None] * len(self._leaves), self.places, arrived)
+        return unflatten(self._structure, leaves)
+
+    def check(self, derivative: Any, what: str) -> list[Any]:
+        """The leaves of a rule's result, dense; raises if structure, shapes or dtypes differ."""
+        if derivative is None:
+            return list(map(cotangents.zeros, self._leaves))
+        leaves, structure = flatten(derivative)
+        if structure != self._structure:
+            own = describe(unflatten(self._structure, self._leaves))
+            raise ValueError(
+                f"{what}: expected the structure of {own}; found {describe(derivative)}"
+            )
+        pairs = zip(leaves, self._leaves, strict=True)
+        return [fit(leaf, expected, what) for leaf, expected in pairs]
+
+
+def shape_of(leaf: Any) -> Any:
+    return without_memory(getval(leaf))
+
+
+def fit(derivative: Any, leaf: Any, what: str) -> Any:
+    """A derivative in its leaf's dtype, or an error; a derivative in a box keeps its dtype."""
+    if derivative is None:
+        return cotangents.zeros(leaf)
+    checked = cotangents.check(getval(derivative), leaf, what)
+    return derivative if isbox(derivative) else checked
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+
+def require_one_each(function: Any, pulled: Any, count: int) -> None:
+    if not isinstance(pulled, tuple | list):
+        raise TypeError(
+            f"the backward function of {function.name!r} must return a tuple with a cotangent for "
+            f"each of {count} positional arguments; found {describe(getval(pulled))}"
+        )
+    if len(pulled) != count:
+        raise ValueError(
+            f"the backward function of {function.name!r} returned {len(pulled)} cotangents for "
+            f"{count} positional arguments; return None for those without derivative"
+        )
+
+
+def require_plain_keywords(function: Any, kwargs: dict) -> None:
+    """Raises if a keyword argument is differentiated: rules would lose its derivative."""
+    for name, value in kwargs.items():
+        if any([isbox(leaf) and not getattr(leaf, "is_data", False) for leaf in flatten(value)[0]]):
+            raise TypeError(
+                f"keyword argument {name!r} of {function.name!r} is differentiated, but its rules "
+                f"are for positional arguments; pass it by position"
+            )
+
+
+def require_plain_array(function: Any, leaf: Any) -> None:
+    """Raises for subclasses of NumPy's array, such as the np.matrix of old sparse matrices."""
+    if isinstance(leaf, np.ndarray) and not (type(leaf) is np.ndarray or isbox(leaf)):
+        raise TypeError(
+            f"{function.name!r} returned a {type(leaf).__name__}, which cannot be differentiated; "
+            f"convert it with np.asarray"
+        )
+
+
+def require_from_arguments(function: Any, leaf: Any, number: int) -> None:
+    """Raises if a box of the trace came in through a closure or a global: the rules miss it."""
+    if isbox(leaf) and leaf._trace >= number:
+        raise TypeError(
+            f"{function.name!r} depends on a differentiated value that is not an argument, "
+            f"so its rules cannot differentiate it; pass it as an argument"
+        )
+
+
+def holds_boxes(tree: Any) -> bool:
+    """Whether a trace is at work on some leaf."""
+    return any(map(isbox, flatten(tree)[0]))

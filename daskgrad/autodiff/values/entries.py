@@ -1,0 +1,203 @@
+"""Entries: which entries of an array an index names, found without an array of its size."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.autodiff.values.rows import Rows, loose_rows
+
+WHOLE = slice(None)
+
+
+class Entries(NamedTuple):
+    """What an index names: entries of the indexed ``axes``, and all of the other axes.
+
+    ``numbers`` has the axes of the result of indexing, with length one at those that are axes of
+    the array, taken whole: ``whole`` has the numbers of both, for each. They are flat numbers, in C
+    order, over the indexed axes.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    numbers: np.ndarray
+    whole: tuple[tuple[int, int], ...]
+
+    @property
+    def picked(self) -> tuple[int, ...]:
+        """The axes of the result that are not axes of the array."""
+        taken = {axis for axis, _ in self.whole}
+        return tuple([axis for axis in range(self.numbers.ndim) if axis not in taken])
+
+    def rows(self, cotangent: Any) -> Rows:
+        """The cotangent of the array, from that of the result: loose rows."""
+        order = (*self.picked, *[axis for axis, _ in self.whole])
+        values = np.transpose(np.asarray(cotangent), order)
+        rest = [self.shape[axis] for _, axis in self.whole]
+        values = values.reshape(self.numbers.size, *rest)
+        return loose_rows(self.shape, self.axes, self.numbers.ravel(), values)
+
+    def rows_of_rows(self, rows: Rows) -> Rows:
+        """The same, where the cotangent of the result is itself rows."""
+        rows = rows.expand(self.picked)
+        places = dict(zip(rows.axes, rows.places, strict=True))
+        index = [places[axis] if axis in self.picked else 0 for axis in range(self.numbers.ndim)]
+        dims = [self.shape[axis] for axis in self.axes]
+        found = np.unravel_index(self.numbers[tuple(index)], dims)
+        mine = dict(zip(self.axes, found, strict=True))
+        mine |= {axis: places[number] for number, axis in self.whole if number in places}
+        return rows_at(self.shape, mine, rows.values)
+
+
+def rows_at(shape: Sequence[int], places: dict[int, np.ndarray], values: np.ndarray) -> Rows:
+    """Loose rows, from the numbers of their entries, axis by axis."""
+    axes = tuple(sorted(places))
+    dims = [shape[axis] for axis in axes]
+    indices = np.ravel_multi_index([places[axis] for axis in axes], dims)
+    return loose_rows(tuple(shape), axes, indices, values)
+
+
+def transpose(rows: Rows, axes: Sequence[int]) -> Rows:
+    """The cotangent of an array, from that of ``np.transpose(array, axes)``: loose rows."""
+    places = {axes[axis]: found for axis, found in zip(rows.axes, rows.places, strict=True)}
+    shape = [0] * rows.ndim
+    for axis, size in zip(axes, rows.shape, strict=True):
+        shape[axis] = size
+    rest = [axes[axis] for axis in range(rows.ndim) if axis not in rows.axes]
+    order = [1 + place for place in np.argsort(rest)]
+    return rows_at(shape, places, np.transpose(rows.values, (0, *order)))
+
+
+def entries_of(index: Any, shape: Sequence[int]) -> Entries | None:
+    """What ``array[index]`` names in an array of this shape; None if all axes are taken whole.
+
+    An axis is taken whole by ``:``, and not by another slice of the same length, so that the shape
+    does not decide what is found. None, too, for a mask without axes.
+    """
+    parts = spelled_out(index, len(shape))
+    named = [part for part in parts if part is not None and part is not Ellipsis]
+    axes = tuple([axis for axis, part in enumerate(named) if not is_whole(part)])
+    if not axes or any(isinstance(part, bool | np.bool_) for part in named):
+        return None
+    steps = dict(zip(axes, strides(shape, axes), strict=True))
+    if [type(part) for part in parts if not isinstance(part, slice)] == [np.ndarray]:
+        return entries_of_array(named, shape, steps)  # as most are: half of the time
+    found = along_arrays(named, shape, steps)
+    how: list[Any] = []
+    numbers, wide = np.zeros((), np.intp), []
+    for axis, part in enumerate(named):
+        own, instead = found.get(axis) or along(part, shape[axis], steps.get(axis))
+        numbers = numbers[..., np.newaxis] + own
+        how.append(instead)
+        wide.append(len(own) if axis in steps else 2)
+    each = iter(how)
+    index = tuple([part if part is None or part is Ellipsis else next(each) for part in parts])
+    chosen = np.asarray(numbers[index])
+    marked = np.broadcast_to(np.int8(0), wide)[index].shape if len(axes) < len(shape) else ()
+    results = [place for place, size in enumerate(marked) if size != chosen.shape[place]]
+    others = [axis for axis in range(len(shape)) if axis not in steps]
+    return Entries(tuple(shape), axes, chosen, tuple(zip(results, others, strict=True)))
+
+
+def entries_of_array(
+    parts: Sequence[Any], shape: Sequence[int], steps: Mapping[int, int]
+) -> Entries:
+    """What an array of integers and slices name, of which each indexes axes of its own."""
+    numbers: Any = None
+    whole, axis = [], 0
+    (array,) = [part for part in parts if type(part) is np.ndarray]
+    ndim = len(parts) - 1 + array.ndim
+    for place, part in enumerate(parts):
+        if place in steps:
+            size, step = shape[place], steps[place]
+            own = counted(part, size) * step if part is array else along(part, size, step)[0]
+            own = own.reshape((1,) * axis + own.shape + (1,) * (ndim - axis - own.ndim))
+            numbers = own if numbers is None else numbers + own
+        else:
+            whole.append((axis, place))
+        axis += array.ndim if part is array else 1
+    return Entries(tuple(shape), tuple(steps), numbers, tuple(whole))
+
+
+def axis_of_array(index: Any) -> int | None:
+    """The axis along which an index has an array of integers, if it takes all others whole."""
+    parts = index if isinstance(index, tuple) else (index,)
+    axes = [axis for axis, part in enumerate(parts) if not is_whole(part)]
+    if len(axes) != 1 or not isinstance(parts[axes[0]], np.ndarray):
+        return None
+    array = parts[axes[0]]
+    return axes[0] if array.dtype.kind in "iu" and array.ndim else None
+
+
+def rows_along(axis: int, index: np.ndarray, shape: tuple[int, ...], cotangent: Any) -> Rows:
+    """The loose rows of ``entries_of``, where an array of integers is all that it finds."""
+    numbers, after = counted(index, shape[axis]), axis + index.ndim
+    values = cotangent
+    if axis:
+        order = (*range(axis, after), *range(axis), *range(after, cotangent.ndim))
+        values = cotangent.transpose(order)
+    if index.ndim > 1:
+        numbers = numbers.ravel()
+        values = values.reshape(numbers.size, *shape[:axis], *shape[axis + 1 :])
+    return loose_rows(shape, (axis,), numbers, values)
+
+
+def along_arrays(
+    named: Sequence[Any], shape: Sequence[int], steps: Mapping[int, int]
+) -> dict[int, tuple[np.ndarray, Any]]:
+    """For each axis with an array of integers: numbers, and how to index these. All of them are
+    along the first of these axes, since arrays are indexed together."""
+    arrays = [axis for axis, part in enumerate(named) if isinstance(part, np.ndarray)]
+    if not arrays:
+        return {}
+    flat = [counted(named[axis], shape[axis]) * steps[axis] for axis in arrays]
+    total = np.asarray(sum(flat[1:], flat[0]))
+    found: dict[int, tuple[np.ndarray, Any]] = dict.fromkeys(arrays, (np.zeros(1, np.intp), 0))
+    found[arrays[0]] = (total.ravel(), np.arange(total.size).reshape(total.shape))
+    return found
+
+
+def along(part: Any, size: int, step: int | None) -> tuple[np.ndarray, Any]:
+    """The numbers along an axis with a slice or an integer, and how to index these."""
+    if step is None:
+        return np.zeros(1, np.intp), WHOLE
+    if isinstance(part, slice):
+        return np.arange(*part.indices(size)) * step, WHOLE
+    return counted(np.asarray([part]), size) * step, 0
+
+
+def spelled_out(index: Any, ndim: int) -> list[Any]:
+    """An index as slices, integers, arrays of integers and ``None``, for every axis; and an
+    Ellipsis that stands for no axis."""
+    parts: list[Any] = []
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, list | tuple | range):
+            part = np.asarray(part, None if len(part) else np.intp)
+        if isinstance(part, np.ndarray) and part.dtype == bool and part.ndim:
+            parts.extend(part.nonzero())
+        elif isinstance(part, np.ndarray) and part.ndim == 0:
+            parts.append(part.item())
+        else:
+            parts.append(part)
+    count = sum([part is not None and part is not Ellipsis for part in parts])
+    rest = [WHOLE] * (ndim - count)
+    for place, part in enumerate(parts):
+        if part is Ellipsis and rest:  # an empty one still keeps arrays of integers apart
+            return [*parts[:place], *rest, *parts[place + 1 :]]
+    return [*parts, *rest]
+
+
+def is_whole(part: Any) -> bool:
+    return isinstance(part, slice) and part == WHOLE
+
+
+def counted(numbers: np.ndarray, size: int) -> np.ndarray:
+    """Numbers of entries, counted from the first."""
+    return numbers.astype(np.intp) % size
+
+
+def strides(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """How far apart, in C order over these axes, neighbours along each of them are."""
+    dims = [shape[axis] for axis in axes]
+    return [math.prod(dims[place + 1 :]) for place in range(len(dims))]

@@ -1,0 +1,195 @@
+"""Memory: arrays as NumPy makes them, in C order, aligned, with NumPy's own dtypes."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
+
+# -------------------------------------------------------------------------------------------------
+# Sealed: an object as bytes, which are unpickled when the object is first asked for.
+#
+# So Dask's scheduler, which loads all graphs and sends the tasks on, need not import the modules
+# that the object needs. Loading a task or result that holds it runs none of the user's code and
+# cannot fail: a task result that cannot be loaded would hang Dask's cluster.
+
+ALIGNMENT = 16  # of the memory of arrays, in bytes, as where it is allocated
+
+
+class Sealed:
+    """A pickle, and the memory of its arrays beside it, which is not copied."""
+
+    __slots__ = ("buffers", "data", "loaded")
+
+    def __init__(self, data: bytes, buffers: Sequence[Any] = ()):
+        self.data = data
+        self.buffers = buffers
+        self.loaded: Any = None  # the object, once it has been asked for
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        buffers = [out_of_band(buffer, protocol) for buffer in self.buffers]
+        return Sealed, (out_of_band(self.data, protocol), buffers)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data) + sum([memoryview(buffer).nbytes for buffer in self.buffers])
+
+    def load(self) -> Any:
+        """The object."""
+        if self.loaded is None:
+            self.loaded = self._unpickle()
+        return self.loaded
+
+    def _unpickle(self) -> Any:
+        return pickle.loads(self.data, buffers=list(map(align, self.buffers)))
+
+
+class Sent(Sealed):
+    """What a task takes, sealed when it goes to another process; ``seal`` does so."""
+
+    __slots__ = ("seal",)
+    seal: Callable[[Any], Sealed]
+
+    @classmethod
+    def of(cls, value: Any, seal: Callable[[Any], Sealed]) -> "Sent":
+        sent = cls(b"")
+        sent.loaded, sent.seal = value, seal
+        return sent
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        sealed = self if self.data else self.seal(self.loaded)
+        return Sent, Sealed.__reduce_ex__(sealed, protocol)[1]
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes
+
+
+def out_of_band(buffer: Any, protocol: int) -> Any:
+    """Bytes for a pickle that are not copied, nor read when a pickle is searched for names."""
+    if protocol >= 5:
+        return pickle.PickleBuffer(buffer)
+    view = memoryview(buffer)
+    return view.tobytes() if view.readonly else bytearray(view)
+
+
+def align(buffer: Any) -> Any:
+    """A buffer that is aligned for an array; a buffer in a message may start at any byte."""
+    here = np.frombuffer(buffer, np.uint8)
+    if here.ctypes.data % ALIGNMENT == 0:
+        return buffer
+    copy = here.copy()
+    copy.flags.writeable = not memoryview(buffer).readonly
+    return copy
+
+
+# -------------------------------------------------------------------------------------------------
+# Memory: arrays as NumPy makes them, in C order, aligned, with NumPy's own dtypes.
+
+OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] + "efdgFDG"}
+
+
+def canonical(value: Any) -> Any:
+    """A pytree with its arrays aligned and in NumPy's own dtypes, unlike arrays from a message.
+
+    An array from a message may start at any byte: NumPy adds it up in a different order, and SciPy
+    refuses some. Its dtype is an object of its own, as are those of all arrays that are computed
+    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied. What was sealed to
+    be sent is opened.
+    """
+    leaves, structure = flatten(value)
+    if all(map(is_canonical, leaves)):
+        return value
+    return unflatten(structure, list(map(canonical_leaf, leaves)))
+
+
+def canonical_leaf(leaf: Any) -> Any:
+    if type(leaf) is not np.ndarray:
+        return leaf.load() if type(leaf) is Sent else leaf
+    array = leaf if leaf.flags.aligned else leaf.copy(order="A")
+    dtype = own_dtype(array.dtype)
+    return array if dtype is array.dtype else array.view(dtype)
+
+
+def is_canonical(leaf: Any) -> bool:
+    if type(leaf) is not np.ndarray:
+        return type(leaf) is not Sent
+    dtype = leaf.dtype
+    return leaf.flags.aligned and dtype is OWN_DTYPES.get(dtype.char, dtype)
+
+
+def of_its_own(value: Any) -> Any:
+    """A copy that the caller may write into; a pullback may hold the original arrays."""
+
+    def own(leaf: Any) -> Any:
+        return canonical_leaf(leaf).copy(order="A") if isinstance(leaf, np.ndarray) else leaf
+
+    return map_leaves(own, value)
+
+
+def without_memory(leaf: Any) -> Any:
+    """A leaf of the same shape and dtype that takes no memory."""
+    if isinstance(leaf, np.ndarray):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return leaf
+
+
+def own_dtype(dtype: np.dtype) -> np.dtype:
+    """NumPy's own object for a dtype; the dtype itself if NumPy has no equal one."""
+    own = OWN_DTYPES.get(dtype.char, dtype)
+    return own if own == dtype and dtype.metadata is None else dtype
+
+
+def takes_as_arrived(fun: Callable) -> Callable:
+    """Marks a task's function that makes what it uses of its arguments canonical itself.
+
+    To look through a large container for each of its items would take the square of its size.
+    """
+    fun.takes_as_arrived = True  # type: ignore[attr-defined]
+    return fun
+
+
+def takes_as_it_arrives(fun: Callable) -> bool:
+    return getattr(fun, "takes_as_arrived", False)
+
+
+def canonical_for(fun: Callable, args: tuple) -> tuple:
+    """The arguments of a task, made canonical unless its function does so itself."""
+    return args if takes_as_it_arrives(fun) else canonical(args)
+
+
+def row_major(leaf: Any) -> Any:
+    """A leaf in C order, as it would arrive in another process; a copy if necessary.
+
+    BLAS and sums give different bits for strided arrays than for their copies.
+    """
+    if isinstance(leaf, np.ndarray):
+        flags = leaf.flags
+        if not (flags.c_contiguous and flags.aligned):
+            require_room(leaf)
+            return leaf.copy(order="C")
+    return leaf
+
+
+def contiguous(leaf: Any, what: str = "an array") -> Any:
+    """A leaf in C or Fortran order, both of which survive a move; a copy if necessary."""
+    if isinstance(leaf, np.ndarray):
+        flags = leaf.flags
+        if not (flags.forc and flags.aligned):
+            require_room(leaf, what)
+            return leaf.copy(order="A")
+    return leaf
+
+
+BROADCAST = 2**30  # bytes that the copy of a broadcast array may take
+
+
+def require_room(array: np.ndarray, what: str = "an array") -> None:
+    """Raises if the copy of a broadcast array, which itself takes no memory, would be huge."""
+    if array.nbytes > BROADCAST and 0 in array.strides:
+        raise ValueError(
+            f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
+            f"{array.nbytes / 2**30:.0f} GiB; pass the numbers, and broadcast them in the model"
+        )

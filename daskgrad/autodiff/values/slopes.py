@@ -1,0 +1,149 @@
+"""Slopes: a value's derivatives by the entries of a function's arguments, as a sparse matrix."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.values.carriers import carrier
+
+NO_COLUMNS = np.zeros(0, np.intp)
+
+
+@carrier
+class Slopes:
+    """The slopes of one leaf: a matrix with a row an entry of the leaf, in C order.
+
+    ``columns`` and ``values`` are those of its entries, row by row; row n ends at ``ends[n]``.
+    Columns are counted over the entries of all arguments, and ascend within a row.
+    """
+
+    shape: tuple[int, ...]
+    ends: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Slopes({self.shape}, {len(self.values)} entries)"
+
+    def __getitem__(self, index: Any) -> "Slopes":
+        places = np.arange(len(self.ends)).reshape(self.shape)[index]
+        return self.taken(np.shape(places), np.ravel(places))
+
+    def taken(self, shape: tuple[int, ...], rows: np.ndarray) -> "Slopes":
+        """The slopes of a leaf of this shape, from rows of this matrix; -1 for no entry."""
+        if np.array_equal(rows, np.arange(len(self.ends))):
+            return Slopes(shape, self.ends, self.columns, self.values)
+        padded = np.append(self.ends, len(self.columns))
+        taken, ends = taken_rows(padded, rows)
+        return Slopes(shape, ends, self.columns[taken], self.values[taken])
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of each entry."""
+        return np.repeat(np.arange(len(self.ends)), widths(self.ends))
+
+
+@carrier
+class Unit:
+    """The slopes of entries of the arguments themselves: one, in these columns."""
+
+    columns: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.columns.shape
+
+    def __getitem__(self, index: Any) -> "Unit":
+        return Unit(np.asarray(self.columns[index]))
+
+
+@carrier
+class Left:
+    """Slopes that were left out, since those of some value take so many products."""
+
+    shape: tuple[int, ...]
+    products: int
+
+    def __getitem__(self, index: Any) -> "Left":
+        return Left(np.broadcast_to(0, self.shape)[index].shape, self.products)
+
+
+def as_matrix(slopes: Slopes | Unit, leaf: Any) -> Slopes:
+    """The slopes of a leaf as a matrix."""
+    if type(slopes) is Slopes:
+        return slopes
+    size = slopes.columns.size
+    ones = np.ones(size, np.result_type(leaf))
+    return Slopes(slopes.shape, np.arange(1, size + 1), slopes.columns.ravel(), ones)
+
+
+def widths(ends: np.ndarray) -> np.ndarray:
+    """The number of entries of each row."""
+    found = ends.copy()
+    found[1:] -= ends[:-1]
+    return found
+
+
+def taken_rows(ends: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the entries of some rows, row by row, and where each row then ends."""
+    width = widths(ends)[rows]
+    found = np.cumsum(width)
+    count = int(found[-1]) if len(found) else 0
+    return np.repeat(ends[rows] - found, width) + np.arange(count), found
+
+
+def stacked(matrices: Sequence[Slopes]) -> Slopes:
+    """The rows of some matrices, one matrix below the other."""
+    first, ends = 0, []
+    for each in matrices:
+        ends.append(each.ends + first)
+        first += len(each.columns)
+    columns = np.concatenate([each.columns for each in matrices])
+    values = np.concatenate([each.values for each in matrices])
+    joined = np.concatenate(ends)
+    return Slopes(joined.shape, joined, columns, values)
+
+
+def chained(outer: Slopes, inner: Slopes) -> Slopes:
+    """The product of two matrices of real numbers, by the chain rule."""
+    taken, _ = taken_rows(inner.ends, outer.columns)
+    width = widths(inner.ends)[outer.columns]
+    rows, columns = np.repeat(outer.rows, width), inner.columns[taken]
+    values = np.repeat(outer.values, width) * inner.values[taken]
+    stride = int(columns.max(initial=0)) + 1
+    keys, places = np.unique(rows * stride + columns, return_inverse=True)
+    sums = np.bincount(places, values, len(keys)).astype(outer.values.dtype)
+    ends = np.cumsum(np.bincount(keys // stride, minlength=len(outer.ends)))
+    return Slopes(outer.shape, ends, keys % stride, sums)
+
+
+def dense_block(slopes: Slopes, first: int, last: int) -> np.ndarray:
+    """The columns from ``first`` to ``last``, with their zeros."""
+    dense = np.zeros((len(slopes.ends), last - first), slopes.values.dtype)
+    there = (first <= slopes.columns) & (slopes.columns < last)
+    dense[slopes.rows[there], slopes.columns[there] - first] = slopes.values[there]
+    return dense
+
+
+def sparse_block(slopes: Slopes, first: int, last: int) -> Any:
+    """The same as a sparse array of SciPy's, by rows, with an entry wherever the structure has."""
+    there = (first <= slopes.columns) & (slopes.columns < last)
+    rows = np.bincount(slopes.rows[there], minlength=len(slopes.ends))
+    return array_of_scipy(
+        slopes.values[there], slopes.columns[there] - first, np.cumsum(rows), last - first
+    )
+
+
+def full_array(dense: np.ndarray) -> Any:
+    """An array of two axes as one of SciPy's, with all entries."""
+    rows, columns = dense.shape
+    ends = columns * np.arange(1, rows + 1)
+    return array_of_scipy(dense.ravel(), np.tile(np.arange(columns), rows), ends, columns)
+
+
+def array_of_scipy(values: np.ndarray, columns: np.ndarray, ends: np.ndarray, width: int) -> Any:
+    from scipy import sparse  # here: most programs do not need it
+
+    starts = np.concatenate([[0], ends])
+    return sparse.csr_array((values, columns, starts), shape=(len(ends), width))

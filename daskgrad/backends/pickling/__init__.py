@@ -1,1 +1,0 @@
-"""Pickling: functions and arrays as bytes, which load as the same, to the last bit."""

@@ -1,0 +1,278 @@
+"""Directional: derivatives of a function along random lines, against differences of its values."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.autodiff.models.tracing import is_real_scalar
+from daskgrad.autodiff.values.descriptions import describe, function_name, is_integer
+from daskgrad.autodiff.values.trees import flatten, substitute
+from daskgrad.autodiff.values.vectors import (
+    epsilon,
+    inner,
+    is_double,
+    move_along,
+    random_like,
+    size,
+    still,
+)
+from daskgrad.derivatives.evaluation import compute_value
+from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.inputs import as_output, has_derivative
+from daskgrad.derivatives.jvp import jvp
+from daskgrad.derivatives.vjp import vjp
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.variables import copy_variable, for_user
+
+DIRECTIONS = 3
+
+REVERSE, FORWARD, SECOND = "pullback", "tangent", "Hessian-vector product"
+
+
+def require_order(order: Any) -> None:
+    if not is_integer(order) or order not in (1, 2):
+        raise ValueError(
+            f"order must be 1 (gradients) or 2 (Hessian-vector products, too); found "
+            f"{describe(order)}; arguments go in a second call, as in dg.check_grads(fun)(x)"
+        )
+
+
+class Checked(NamedTuple):
+    """A function of arguments, some of which it is differentiated with respect to.
+
+    ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative;
+    ``pull`` maps a cotangent at ``args`` to theirs. ``labels`` say what the arguments are called.
+    """
+
+    fun: Callable[..., Any]
+    evaluate: Callable[..., Any]
+    pull: Callable[[Any], Sequence[Any]]
+    args: tuple
+    name: str
+    labels: Sequence[str]
+
+    @classmethod
+    def of(cls, fun: Callable, args: tuple) -> "Checked":
+        """A function that calls models, at these arguments."""
+        if not any(map(has_derivative, args)):
+            raise TypeError(
+                f"no argument of {function_name(fun)!r} has a derivative to check; pass float or "
+                f"complex numbers or arrays"
+            )
+
+        def evaluate(*args: Any) -> Any:
+            variables = [
+                copy_variable(arg, "variable") if has_derivative(arg) else arg for arg in args
+            ]
+            return compute_value(as_output(fun(*map(for_user, variables)), function_name(fun)))
+
+        def pull(cotangent: Any) -> tuple:
+            return vjp(fun, *args)[1](cotangent)
+
+        labels = [f"argument {number}" for number in range(len(args))]
+        return cls(fun, evaluate, pull, args, function_name(fun), labels)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The arguments that have a derivative."""
+        return [number for number, arg in enumerate(self.args) if has_derivative(arg)]
+
+    def moved(self, t: float, directions: dict[int, Any]) -> list[Any]:
+        """The arguments, some of them moved along their directions."""
+        moved = [move_along(self.args[number], t, v) for number, v in directions.items()]
+        return substitute(self.args, directions, moved)
+
+    def tangents(self, directions: dict[int, Any]) -> tuple:
+        return tuple(
+            [
+                directions.get(number, still(arg)) if has_derivative(arg) else None
+                for number, arg in enumerate(self.args)
+            ]
+        )
+
+
+class Fault(NamedTuple):
+    """A derivative along a random line that differs from what differences give."""
+
+    what: str
+    checked: Checked
+    number: int
+    given: float
+    found: float
+    allowed: float
+
+    def __str__(self) -> str:
+        label = self.checked.labels[self.number]
+        return (
+            f"the {self.what} of {self.checked.name!r} is wrong for {label} "
+            f"({describe(self.checked.args[self.number])}): {self.numbers}"
+        )
+
+    @property
+    def numbers(self) -> str:
+        return (
+            f"it gives {self.given:.12g} in a random direction, and differences give "
+            f"{self.found:.12g} (allowed: {self.allowed:.2g})"
+        )
+
+
+class Settings(NamedTuple):
+    """What is checked, and how exactly."""
+
+    order: int
+    modes: Sequence[str]
+    rtol: float
+    atol: float
+    seed: int
+
+
+class Line(NamedTuple):
+    """A real function of t near t = 0, known to ``epsilon`` relative to ``size``."""
+
+    at: Callable[[float], float]
+    epsilon: float
+    size: float
+
+    @property
+    def step(self) -> float:
+        return self.epsilon**0.2
+
+    def slope(self) -> float:
+        """Central differences with two steps, extrapolated: the error is O(step**4)."""
+        coarse, fine = [
+            (self.at(step) - self.at(-step)) / (2 * step) for step in (self.step, self.step / 2)
+        ]
+        return (4 * fine - coarse) / 3
+
+    def allowed(self, given: float, found: float, settings: Settings) -> float:
+        noise = 20 * self.epsilon * self.size / self.step
+        rtol = max(settings.rtol, 10 * self.epsilon**0.8)
+        return settings.atol + rtol * max(abs(given), abs(found)) + noise
+
+
+def first_fault(checked: Checked, settings: Settings) -> Fault | None:
+    """The first derivative that differs from differences by more than is allowed."""
+    for what, number, given, line in comparisons(checked, settings):
+        found = line.slope()
+        allowed = line.allowed(given, found, settings)
+        if not abs(found - given) <= allowed:
+            return Fault(what, checked, number, given, found, allowed)
+    return None
+
+
+Comparison = tuple[str, int, float, Line]
+
+
+def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
+    """What a derivative gives along a random line, and the line."""
+    random = np.random.default_rng(settings.seed)
+    value = checked.evaluate(*checked.args)
+    cotangent = random_like(value, random)
+    if "reverse" in settings.modes:
+        yield from reverse(checked, value, cotangent, random)
+    if "forward" in settings.modes:
+        yield from forward(checked, value, cotangent, random)
+    if settings.order == 2:
+        yield from second(checked, value, cotangent, random)
+
+
+def value_line(checked: Checked, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
+    """t ↦ ⟨cotangent, f(x + t v)⟩."""
+
+    def at(t: float) -> float:
+        return inner(cotangent, checked.evaluate(*checked.moved(t, directions)))
+
+    moving = [epsilon(checked.args[number]) for number in directions]
+    return Line(at, max(epsilon(value), *moving), size(cotangent, value))
+
+
+def reverse(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨pullback(c), v⟩ for each argument."""
+    gradients = checked.pull(cotangent)
+    for number in checked.numbers:
+        for _ in range(DIRECTIONS):
+            direction = random_like(checked.args[number], random)
+            line = value_line(checked, value, cotangent, {number: direction})
+            yield REVERSE, number, inner(gradients[number], direction), line
+
+
+def forward(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨c, jvp(v)⟩ for each argument."""
+    for number in checked.numbers:
+        for _ in range(DIRECTIONS):
+            direction = {number: random_like(checked.args[number], random)}
+            tangent = tangent_of(checked, direction)
+            line = value_line(checked, value, cotangent, direction)
+            yield FORWARD, number, inner(cotangent, tangent), line
+
+
+def tangent_of(checked: Checked, direction: dict[int, Any]) -> Any:
+    try:
+        return jvp(checked.fun, checked.args, checked.tangents(direction))[1]
+    except NotImplementedError as error:
+        error.add_note(
+            "daskgrad: check_grads checks forward mode, too; if you need only gradients, "
+            "leave it out with modes=('reverse',)"
+        )
+        raise
+
+
+# ------------------------------------------------------------------------------- second order
+
+
+def second(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
+    """⟨H v, w⟩ for a direction w of each argument, and a direction v of all arguments together."""
+    require_double(checked, value, "checks of second derivatives")
+    if not has_derivative(value):
+        return
+    scalar = scalar_of(checked.fun, value, cotangent)
+    for _ in range(DIRECTIONS):
+        along = {number: random_like(checked.args[number], random) for number in checked.numbers}
+        gradients, products = hvp(scalar, checked.args, checked.tangents(along))
+        for number in checked.numbers:
+            other = random_like(checked.args[number], random)
+            line = gradient_line(checked, scalar, along, number, other, gradients[number])
+            yield SECOND, number, inner(other, products[number]), line
+
+
+def gradient_line(
+    checked: Checked,
+    scalar: Callable,
+    along: dict[int, Any],
+    number: int,
+    other: Any,
+    gradient: Any,
+) -> Line:
+    """t ↦ ⟨gradient at x + t v, w⟩ for one argument."""
+
+    def at(t: float) -> float:
+        return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
+
+    return Line(at, epsilon(checked.args), size(other, gradient))
+
+
+def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:
+    """A function whose value is one real number: ``fun``, or its product with a cotangent."""
+    if is_real_scalar([value]):
+        return fun
+    name = function_name(fun)
+    return lambda *args: WEIGHTED(as_output(fun(*args), name), cotangent)
+
+
+def weighted(value: Any, cotangent: Any) -> Any:
+    pairs = zip(flatten(value)[0], flatten(cotangent)[0], strict=True)
+    products = [(leaf * weight).sum() for leaf, weight in pairs if weight is not None]
+    return sum(products[1:], products[0])
+
+
+WEIGHTED = delayed(weighted, name="weighted")
+
+
+def require_double(checked: Checked, value: Any, what: str) -> None:
+    if not is_double((checked.args, value)):
+        raise TypeError(
+            f"{what} need real numbers in double precision; {checked.name!r} was called with "
+            f"({', '.join(map(describe, checked.args))}) and returned {describe(value)}"
+        )

@@ -1,0 +1,155 @@
+"""Visualize: the graphs of a gradient as they would be run, as a picture."""
+
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.models.portions import Portion
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent, Seed
+from daskgrad.autodiff.values.descriptions import describe, imported
+from daskgrad.autodiff.values.trees import flatten
+from daskgrad.derivatives.inputs import Argnums, as_number, require_differentiable
+from daskgrad.derivatives.recording import Recording
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import build_backward
+from daskgrad.graph.forward import build_forward
+from daskgrad.graph.nodes import Node, order
+from daskgrad.graph.variables import Variable
+from daskgrad.tasks.task_graph import TaskGraph, where
+
+
+def visualize(
+    fun: Callable,
+    *args: Any,
+    argnums: Argnums = 0,
+    filename: str | None = None,
+    shapes: bool = True,
+) -> Any:
+    """The graph of a function's value, and beside it the mirrored graph of its gradient.
+
+    Each box is a task of the graph that ``dg.value_and_grad(fun, argnums)(*args)`` hands to Dask,
+    with model, stage, and dtype and shape of its result. A model has one hue: forward light,
+    backward dark. Dashed lines are pullbacks; what else a backward task is given is left out. Of
+    more than 60 tasks, those that do the same with the same inputs are one box with their number.
+
+    Parameters
+    ----------
+    fun, args, argnums:
+        as ``value_and_grad`` takes them.
+    filename:
+        a file that the picture is written to, too; its suffix is the format: ``"graph.svg"``.
+    shapes:
+        evaluates value and gradient once, since shapes are not known before; False runs no model.
+
+    Returns
+    -------
+    graphviz.Digraph
+        A ``graphviz.Digraph``, which notebooks show; ``.source`` is its text.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        if the package graphviz is not installed (``pip install "daskgrad[visualize]"``).
+    RuntimeError
+        if Graphviz's program ``dot`` is not installed.
+    TypeError, ValueError
+        as ``value_and_grad``, and for a file whose format is unknown.
+
+    Examples
+    --------
+    >>> total = dg.delayed(np.sum, name="total")
+    >>> picture = dg.visualize(total, np.ones(3), shapes=False)
+    >>> "total" in picture.source
+    True
+    """
+    name = require_differentiable(fun, argnums, "visualize")
+    draw = load_drawing(filename, shapes)
+    recorded = Recording(fun, name, argnums, args)
+    output = as_number(recorded.run(), name)
+    graph = recorded.graph(output, output_is_scalar=True)
+    require_dot()
+    return draw(*built(graph, Seed(), shapes), filename)
+
+
+def visualize_node(node: Node, filename: str | None = None, shapes: bool = True) -> Any:
+    """As ``Node.visualize`` says."""
+    draw = load_drawing(filename, shapes)
+    require_dot()
+    variables = [each.root for each in order([node]) if isinstance(each, Variable)]
+    return draw(*built(Graph(node, list(dict.fromkeys(variables))), None, shapes), filename)
+
+
+def load_drawing(filename: Any, shapes: Any) -> Callable:
+    """What draws; raises where a package is not installed, or an option makes no sense."""
+    if not isinstance(shapes, bool):
+        raise TypeError(f"shapes of visualize must be True or False; found {describe(shapes)}")
+    graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
+    if filename is not None:
+        known = isinstance(filename, str) and pathlib.Path(filename).suffix[1:] in graphviz.FORMATS
+        if not known:
+            raise ValueError(
+                "filename of visualize must be a string that ends in a format of Graphviz, as "
+                f"'graph.svg', 'graph.pdf' or 'graph.png'; found {describe(filename)}"
+            )
+    from daskgrad.dashboards.drawing import draw
+
+    return draw
+
+
+def require_dot() -> None:
+    if shutil.which("dot") is None:
+        raise RuntimeError(
+            "visualize draws with Graphviz's program dot, which is not on the PATH: "
+            "install Graphviz (apt-get install graphviz, brew install graphviz, "
+            "conda install graphviz)"
+        )
+
+
+def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:
+    """The tasks of both passes; the variables' keys with those of their cotangents; the shapes.
+
+    Without a seed the cotangent of the output is a task that makes ones.
+    """
+    tasks = TaskGraph(where())
+    forward = build_forward(graph, tasks)
+    arrived = {}
+    if graph.output in graph.active:
+        key = tasks.key("cotangent", graph.output.key_name)
+        ones = seed or tasks.add(key, ones_like, forward.values[graph.output])
+        arrived = build_backward(forward, tasks, ones)
+    variables = {node: ref.key for node, ref in forward.values.items() if is_variable(node)}
+    inputs = {key: () for key in variables.values()} | tasks.planned()
+    pairs = {key: arrived[node].key if node in arrived else None for node, key in variables.items()}
+    return inputs, pairs, told_of(tasks, list(inputs)) if shapes else {}
+
+
+def is_variable(node: Node) -> bool:
+    return isinstance(node, Variable)
+
+
+def ones_like(value: Any) -> Cotangent:
+    """A cotangent of ones for all that has a derivative."""
+    leaves, _ = flatten(value)
+    ones = [np.ones_like(leaf) if cotangents.is_differentiable(leaf) else None for leaf in leaves]
+    return Cotangent(tuple(ones))
+
+
+def told_of(tasks: TaskGraph, keys: Sequence[Any]) -> dict[Any, str]:
+    """What the results of tasks are, in words; runs all of them where Dask would."""
+    asked = [tasks.add(tasks.key("value", "shape"), told, tasks.reference(key)) for key in keys]
+    return dict(zip(keys, tasks.compute([each.key for each in asked]), strict=True))
+
+
+def told(result: Any) -> str:
+    """Dtypes and shapes of a value, of a captured one, or of cotangents."""
+    if isinstance(result, Portion):
+        return "; ".join([f"[{entry!r}] {told(item)}" for entry, item in result.items.items()])
+    if isinstance(result, Cotangent):
+        return ", ".join(["0" if leaf is None else describe(leaf) for leaf in result.leaves])
+    if isinstance(result, list | tuple) and result and isinstance(result[0], Cotangent):
+        return "; ".join(map(told, result))
+    return describe(getattr(result, "value", result))

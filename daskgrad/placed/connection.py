@@ -1,0 +1,334 @@
+"""Connection: a client's plugins on its cluster, its workers, and what each worker has."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask
+import numpy as np
+from dask.utils import parse_timedelta
+from distributed import Client, Scheduler
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.carriers import drop_oldest, kept_or_made
+from daskgrad.placed.messages import PARCELS, Frames, frame_message, releasing, unpack
+from daskgrad.placed.replicas import tell_when_gone
+from daskgrad.placed.spread import Holdings, Spread
+from daskgrad.placed.worker import EVENTS_EVERY, SumsPlugin, call_worker, this_process
+from daskgrad.placed.worker_sums import CannotFinish
+from daskgrad.tasks import observers
+from daskgrad.tasks.clients import CONNECTED
+from daskgrad.tasks.observers import TOPIC
+from daskgrad.tasks.settings import setting
+from daskgrad.tasks.supervision import present_workers, workers_of
+from daskgrad.tasks.waiting import LateError, answer, in_loop
+
+# -------------------------------------------------------------------------------------------------
+# Presence: shows Dask's scheduler which workers a client calls directly.
+#
+# The scheduler does not see these calls: an idle timeout or adaptive scaling would close the
+# cluster in the middle of a fit, and never let it grow. A scheduler plugin protects workers that
+# logged an event lately, and counts what they said to have done as tasks of as many seconds.
+
+LINGER = 10.0  # seconds after its last event for which a worker counts as in use
+GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
+
+
+@dataclass(eq=False)
+class PresencePlugin(SchedulerPlugin):
+    """Has Dask keep and start workers for what is evaluated; leaves with its ``client``."""
+
+    idempotent = True
+
+    name: str
+    client: str
+
+    async def start(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._called: dict[str, float] = {}  # when a worker last said that it evaluates
+        # By worker and model, of a call: when it ended, its seconds, and its blocks.
+        self._calls: dict[str, dict[str, tuple[float, float, float]]] = {}
+        scheduler.handlers["adaptive_target"] = self.adaptive_target
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        if topic == TOPIC and isinstance(msg, dict) and "worker" in msg:
+            now = self._called[msg["worker"]] = clock.seconds()
+            self._scheduler.idle_since = None
+            if "seconds" in msg:
+                calls = self._calls.get(msg["worker"], {})
+                calls = {model: call for model, call in calls.items() if call[0] > now - LINGER}
+                each = msg["seconds"] / msg["calls"], msg["blocks"] / msg["calls"]
+                self._calls[msg["worker"]] = calls | {msg["model"]: (now, *each)}
+
+    def threads(self, duration: float) -> int:
+        """How many would do what a call takes in this time."""
+        since = clock.seconds() - LINGER
+        used = [worker for worker, called in self._called.items() if called > since]
+        calls = [call for worker in used for call in self._calls.get(worker, {}).values()]
+        seconds, blocks = [sum([call[n] for call in calls]) for n in (1, 2)]
+        return math.ceil(min(seconds / duration, blocks))
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """The workers that Dask may close: those that are not in use."""
+        since = clock.seconds() - LINGER
+        return [ws for ws in workers if self._called.get(ws.address, since) <= since]
+
+    def adaptive_target(self, target_duration: Any = None) -> int:
+        """How many workers a cluster that adapts should have: as many as Dask says, or as the calls
+        of all clients need by its rule, if these are more."""
+        scheduler = self._scheduler
+        target = scheduler.adaptive_target(target_duration)
+        duration = target_duration or dask.config.get("distributed.adaptive.target-duration")
+        plugins = [each for each in scheduler.plugins.values() if isinstance(each, PresencePlugin)]
+        threads = sum([each.threads(parse_timedelta(duration)) for each in plugins])
+        there = [ws.nthreads for ws in scheduler.workers.values()]
+        return max(target, math.ceil(threads * len(there) / max(sum(there), 1)))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self._called.pop(worker, None)
+        self._calls.pop(worker, None)
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Removes the plugins here and on the workers, if the client could not."""
+        if client == self.client and self.name in scheduler.plugins:
+            scheduler.remove_plugin(name=self.name)
+            asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
+
+    def _leave_workers(self, scheduler: Scheduler) -> None:
+        """Runs later: a cluster that closes with its client removes the plugins itself."""
+        if scheduler.status != Status.running:
+            return
+        if len(scheduler.running) < len(scheduler.workers):  # some close: the cluster may, too
+            asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
+        else:
+            removal = scheduler.unregister_worker_plugin(comm=None, name=self.name)
+            self._removal = asyncio.ensure_future(removal)
+
+
+# -------------------------------------------------------------------------------------------------
+# Connection: a client's plugins on its cluster, its workers, and what each worker has.
+
+logger = logging.getLogger("daskgrad")
+
+ATTEMPTS = 5  # to register a plugin while workers come and go
+LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
+SPREADS = 64  # remembered, of sums over items that are not placed
+
+
+class Connection:
+    """One client and the workers that it calls."""
+
+    def __init__(self, client: Client):
+        self._client = weakref.ref(client)
+        self.name = f"daskgrad-{uuid.uuid4().hex}"
+        self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
+        self._spreads: dict[Any, Spread] = {}
+        self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
+        self._versions: dict[str, dict[str, int | None]] = {}  # by worker, of replicas it may have
+        self._workers: dict[str, int] = {}
+        self._looked = -np.inf
+        self._is_registered = False
+        self._lock = threading.RLock()
+
+    @property
+    def client(self) -> Client:
+        client = self._client()
+        if client is None or client.status not in CONNECTED:
+            raise RuntimeError(
+                "the client that placed the items is closed; place them again with another one"
+            )
+        return client
+
+    def spread(self, name: str, sizes: Sequence[int]) -> Spread:
+        """The spread of a sum whose items nobody holds, known by its model and its blocks."""
+        key = (name, len(sizes), sizes[0], sizes[-1])
+        with self._lock:
+            return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
+
+    # ---- before and after a call
+
+    def prepare(self, spreads: Sequence[Spread]) -> None:
+        """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
+        with self._lock:
+            for each in spreads:
+                each.require_open()
+                if isinstance(each, Holdings):
+                    self._users.add(each)
+            self._register()
+            if clock.seconds() - self._looked > LOOK_EVERY:
+                self._look()
+            self._settle([each for each in spreads if each.workers != self._workers])
+
+    def look_again(self, spreads: Sequence[Spread], replies: Sequence[dict[str, Any]]) -> None:
+        """After a failed call: asks which workers there are, and places again what was lost."""
+        with self._lock:
+            for each in spreads:
+                each.require_open()
+            for reply in replies:
+                if reply["status"] == "no parcels":
+                    self._known.pop(reply["address"], None)
+                if reply["status"] == "no plugin":
+                    self._is_registered = False
+            self._register()
+            self._look()
+            self._settle(spreads)
+
+    def known(self, address: str) -> Container[str]:
+        """The digests of the parcels that a worker has."""
+        return self._known.setdefault(address, {})
+
+    def sent(self, address: str, digests: Collection[str]) -> None:
+        """Notes that a worker has these parcels now, and may have dropped its oldest."""
+        known = self._known.setdefault(address, {})
+        for digest in digests:
+            known.pop(digest, None)
+            known[digest] = None
+        drop_oldest(known, max(PARCELS, len(digests)))
+
+    def version(self, address: str, name: str) -> int | None:
+        """The version of a replicated array that a worker has; None if it may have none."""
+        return self._versions.get(address, {}).get(name)
+
+    def note_versions(self, address: str, versions: Mapping[str, int | None]) -> None:
+        """Notes that a worker has these versions now; None: it may have any, or none."""
+        self._versions.setdefault(address, {}).update(versions)
+
+    def release(self, name: str) -> None:
+        """Tells the workers that a replicated array is gone; waits for nobody.
+
+        It may be called in any thread, since the garbage collector does.
+        """
+        by_worker = list(self._versions.items())
+        holders = [address for address, versions in by_worker if name in versions]
+        self.tell(holders, releasing(self.name), replica=name)
+
+    def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None:
+        """Tells workers something, in any thread, if they are there; waits for nobody."""
+        client = self._client()
+        is_open = client is not None and client.status in CONNECTED
+        if addresses and is_open and self._is_registered:
+            in_loop(client, partial(self._tell, client, addresses, handler, message))
+
+    async def _tell(
+        self, client: Client, addresses: Collection[str], handler: str, message: dict[str, Any]
+    ) -> None:
+        calls = [call_worker(client.rpc, a, handler, **message) for a in addresses]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]:
+        """What workers answer, by their addresses; those are left out that cannot."""
+        client = self._client()
+        if client is None or client.status not in CONNECTED or not questions:
+            return {}
+
+        gone = self.gone(questions)
+        there = {a: frame_message(frames) for a, frames in questions.items() if a not in gone}
+
+        async def ask_one(address: str, frames: Frames) -> Frames | None:
+            try:
+                return await call_worker(client.rpc, address, handler, question=frames)
+            except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
+                if "exception_text" in unfinished.reply:
+                    logger.warning(
+                        "%s: %s failed: %s", what, address, unfinished.reply["exception_text"]
+                    )
+                return None
+
+        async def ask_all() -> list[Frames | None]:
+            return await asyncio.gather(*[ask_one(*pair) for pair in there.items()])
+
+        def require_there() -> None:
+            if self.gone(there):
+                raise CannotFinish("lost")
+
+        try:
+            found = answer(client, ask_all, what, of="placing", look=require_there)
+            answers = zip(there, found, strict=True)
+            return {address: unpack(each) for address, each in answers if each is not None}
+        except CannotFinish:  # without those that are gone by now
+            return self.ask({a: questions[a] for a in there}, handler, what)
+
+    def gone(self, addresses: Iterable[str]) -> list[str]:
+        """The workers among these that the scheduler does not know any more."""
+        there = present_workers(self.client)
+        return [address for address in addresses if address not in there]
+
+    def leave(self, holdings: Holdings) -> None:
+        """Forgets blocks that nobody uses any more; removes the plugins after the last ones."""
+        with self._lock:
+            self._users.discard(holdings)
+            if self._users or not self._is_registered:
+                return
+            self._is_registered = False
+            self._known, self._versions = {}, {}
+            with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
+                client = self.client  # waits, before another thread registers them again
+                for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
+                    answer(client, partial(remove, self.name), "the plugins were taken away")
+
+    def _settle(self, spreads: Iterable[Spread]) -> None:
+        for each in dict.fromkeys(spreads):
+            each.settle(self._workers)
+
+    def _look(self) -> None:
+        self._workers = workers_of(self.client)
+        self._looked = clock.seconds()
+        self._known = {a: known for a, known in self._known.items() if a in self._workers}
+        self._versions = {a: all_ for a, all_ in self._versions.items() if a in self._workers}
+
+    def _register(self) -> None:
+        if not self._is_registered:
+            roomy_malloc = setting("worker.malloc")
+            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
+            self._send(PresencePlugin(self.name, self.client.id))
+            self._is_registered = True
+
+    def _send(self, plugin: Any) -> None:
+        """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""
+        client = self.client
+
+        def register() -> Any:
+            return client.register_plugin(plugin, name=self.name)
+
+        for attempt in range(ATTEMPTS):
+            try:
+                return answer(client, register, "the plugins were sent to the cluster")
+            except OSError as error:
+                if isinstance(error, LateError) or attempt == ATTEMPTS - 1:
+                    raise
+
+
+connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()
+
+
+def connection_of(client: Client) -> Connection:
+    found = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if found is None else found
+
+
+def release_replica(name: str) -> None:
+    for each in list(connections.values()):
+        each.release(name)
+
+
+tell_when_gone(release_replica)
+
+
+def wait_for_events(client: Client) -> None:
+    """Workers that are called directly tell twice a second what they have evaluated."""
+    if client in connections:
+        time.sleep(2 * EVENTS_EVERY)
+
+
+observers.late_events.append(wait_for_events)

@@ -1,0 +1,304 @@
+"""Messages: values as bytes between client and workers.
+
+Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
+strings, and the code that can explain a failure loads the values.
+"""
+
+import contextlib
+import hashlib
+import io
+import pickle
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from distributed.protocol import to_serialize
+
+from daskgrad.autodiff.tape.pickling import ModelPickler
+from daskgrad.autodiff.values.memory import align, canonical
+from daskgrad.tasks.clients import is_plain
+
+LARGE = 2**16  # bytes; a buffer of so many travels as a frame of its own, without a copy
+SMALL = 2**12  # bytes; up to so many an array stays in the pickle: a frame takes longer
+
+Frames = list[Any]
+
+
+def pack(value: Any) -> Frames:
+    """A value as a pickle and the buffers of its arrays; sends classes of scripts by value, and
+    objects as models are sent."""
+    if is_plain(value):
+        with contextlib.suppress(Exception):  # models' pickles may succeed
+            frames = frames_of(value, pickle.Pickler)
+            if b"__main__" not in frames[0]:
+                return frames
+    return frames_of(value, ModelPickler)
+
+
+def frames_of(value: Any, pickler: type[pickle.Pickler]) -> Frames:
+    file, buffers = io.BytesIO(), []
+
+    def is_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes > SMALL:
+            buffers.append(raw)
+        return raw.nbytes <= SMALL
+
+    pickler(file, protocol=5, buffer_callback=is_in_pickle).dump(value)
+    return [file.getvalue(), *buffers]
+
+
+def unpack(frames: Frames) -> Any:
+    """The value; its arrays are writable, and aligned."""
+    buffers = [bytearray(f) if isinstance(f, bytes) else align(f) for f in frames[1:]]
+    return pickle.loads(frames[0], buffers=buffers)
+
+
+def frame_message(frames: Frames) -> Frames:
+    """Frames as a message holds them."""
+    return [
+        to_serialize(np.frombuffer(frame, np.uint8)) if len(frame) >= LARGE else bytes(frame)
+        for frame in frames
+    ]
+
+
+def frame_messages(messages: Mapping[str, Frames]) -> dict[str, Frames]:
+    return {name: frame_message(frames) for name, frames in messages.items()}
+
+
+def copy_frames(frames: Frames) -> Frames:
+    """Frames in new memory, which do not change when the sender's arrays do."""
+    return [bytes(frame) if isinstance(frame, bytes) else bytearray(frame) for frame in frames]
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """Stands in a message for a replicated array, of which the worker has a copy."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedRows:
+    """Stands among the rows of a request for those of an attached array, which the worker has."""
+
+    layout: str
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnePickle:
+    """Items that travel in one pickle, and arrive canonical; Dask sends a list item by item, 40 µs
+    each."""
+
+    items: Any
+
+    def __reduce__(self) -> tuple:
+        head, *buffers = pack(self.items)
+        return load_items, ([head, *map(pickle.PickleBuffer, buffers)],)
+
+
+def load_items(frames: Frames) -> Any:
+    return canonical(unpack(frames))
+
+
+def key_of(key: str, move: int, number: int) -> str:
+    """The key of a block of those under ``key``, which a ``move`` brought to its worker."""
+    return f"{key}-{move}-{number}"
+
+
+InParcels = tuple[tuple[int, str], ...]  # values that are parcels: (place among the others, digest)
+
+
+class JobMessage(NamedTuple):
+    """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Asked``.
+
+    ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
+    point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
+    that are parcels. ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum
+    is over a sample of these, or over slices of one.
+    """
+
+    summand: str
+    inputs: tuple[int, ...]
+    parcels: InParcels
+    block_count: int
+    block_items: int
+    key: str
+    summation: str
+    drawn: Literal["", "items", "slices"] = ""
+    kept_rows: InParcels = ()
+    runs: Sequence[tuple[int, ...]] = ()
+    unit: int = 1
+
+    @property
+    def digests(self) -> list[str]:
+        """The parcels that its worker needs."""
+        return [self.summand, *[digest for _, digest in (*self.parcels, *self.kept_rows)]]
+
+
+# -------------------------------------------------------------------------------------------------
+# Parcels: values that a worker keeps under the digest of their bytes, and is sent once.
+
+PARCELS = 256  # that a worker keeps
+
+
+class Parcel(NamedTuple):
+    """A value as frames, and the digest of these."""
+
+    digest: str
+    frames: Frames
+
+    @classmethod
+    def of(cls, value: Any) -> "Parcel":
+        frames = pack(value)
+        return cls(digest_of(frames), frames)
+
+    def is_intact(self) -> bool:
+        """Whether the arrays that the frames show have not been written into since."""
+        return digest_of(self.frames) == self.digest
+
+
+def digest_of(frames: Frames) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for frame in frames:
+        digest.update(frame)
+    return digest.hexdigest()
+
+
+class Parcels:
+    """The parcels that a worker keeps: the last used, up to a number and a number of bytes.
+
+    It keeps all that one request needs, however large they are.
+    """
+
+    def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
+        self._limit = limit
+        self._nbytes = nbytes
+        self._kept: dict[str, Unopened] = {}
+
+    def receive(self, parcels: Mapping[str, Frames], needed: Iterable[str]) -> list[str]:
+        """Keeps new parcels, drops the oldest ones; returns which of ``needed`` are missing."""
+        self._kept.update({digest: Unopened(frames) for digest, frames in parcels.items()})
+        needed = list(dict.fromkeys(needed))
+        for digest in needed:
+            if digest in self._kept:
+                self._kept[digest] = self._kept.pop(digest)  # used last
+        while self._is_full() and next(iter(self._kept)) not in needed:
+            del self._kept[next(iter(self._kept))]
+        return [digest for digest in needed if digest not in self._kept]
+
+    def __getitem__(self, digest: str) -> "Unopened":
+        return self._kept[digest]
+
+    def _is_full(self) -> bool:
+        total = sum([parcel.nbytes for parcel in self._kept.values()])
+        return len(self._kept) > self._limit or total > self._nbytes
+
+
+class Unopened:
+    """A value as frames, which its first user unpacks."""
+
+    def __init__(self, frames: Frames):
+        self.nbytes = sum([len(frame) for frame in frames])
+        self._frames = frames
+        self._value: Any = None
+        self._lock = threading.Lock()
+
+    def value(self) -> Any:
+        with self._lock:
+            if self._frames:
+                self._value, self._frames = canonical(unpack(self._frames)), []
+            return self._value
+
+
+# -------------------------------------------------------------------------------------------------
+# Drawing: what was drawn of some placed items, as requests tell it to workers.
+
+
+class DrawnRun(NamedTuple):
+    """What was drawn of the items in a run of blocks: their indices among all, ascending.
+
+    ``rank`` is the number of the first one among all that were drawn, and ``slice_rank`` that of
+    the first slice that holds one.
+    """
+
+    rank: int
+    slice_rank: int
+    indices: np.ndarray
+
+    @property
+    def stop(self) -> int:
+        return self.rank + len(self.indices)
+
+
+def slices_of(indices: np.ndarray, size: int) -> list[tuple[int, int]]:
+    """Where, among ascending indices, those of each slice of so many items begin and end."""
+    starts = np.unique(indices // size, return_index=True)[1].tolist()
+    return [*pairwise([*starts, len(indices)])]
+
+
+# -------------------------------------------------------------------------------------------------
+# Handlers: what those of a worker are called, beside the one that evaluates sums.
+
+
+def abandoning(name: str) -> str:
+    """The name of the handler that abandons calls of the handler of this name."""
+    return name + "-abandon"
+
+
+def releasing(name: str) -> str:
+    """The name of the handler that releases replicas."""
+    return name + "-release"
+
+
+def attaching(name: str) -> str:
+    """The name of the handler for attached arrays."""
+    return name + "-attached"
+
+
+# -------------------------------------------------------------------------------------------------
+# Routes: the trees along which the point goes out to the workers and partial sums come back.
+#
+# The client calls few workers itself, which is quickest. Workers pass a large point on along a
+# binomial tree and add gradients on the way back: the client sends one point, gets one gradient.
+
+FLAT = 16  # workers that the client calls itself, where the point is small
+LARGE_POINT = 2**18  # bytes
+
+
+class Work(NamedTuple):
+    """What a worker does, and the work of those below it, which it passes on."""
+
+    address: str
+    jobs: Sequence[JobMessage]
+    children: Sequence["Work"] = ()
+
+
+def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
+    """The work of the workers that the client calls, with that of the others below them.
+
+    ``works`` are in the order of their blocks, so that neighbours add up to subtrees.
+    """
+    if is_large:
+        return [binomial(works)]
+    size = -(-len(works) // FLAT)
+    return [binomial(works[start : start + size]) for start in range(0, len(works), size)]
+
+
+def binomial(works: Sequence[Work]) -> Work:
+    """The first worker with, below it, trees over the next 1, 2, 4, 8 ... workers."""
+    children, start, size = [], 1, 1
+    while start < len(works):
+        children.append(binomial(works[start : start + size]))
+        start, size = start + size, 2 * size
+    return works[0]._replace(children=children)
+
+
+def addresses(tree: Work) -> list[str]:
+    """All workers of a tree."""
+    return [tree.address, *[address for child in tree.children for address in addresses(child)]]

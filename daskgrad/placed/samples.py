@@ -1,0 +1,116 @@
+"""Samples: some of the placed items, drawn at random; their sums are evaluated where these are."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.values.descriptions import is_integer
+from daskgrad.placed.messages import DrawnRun, slices_of
+from daskgrad.placed.spread import Holdings, Run
+from daskgrad.random import require_seed
+from daskgrad.sums.cutting import Block, take
+from daskgrad.sums.placed import Drawn, Placed
+from daskgrad.tasks.task_graph import TaskGraph
+
+
+class Sample(Drawn):
+    """Items drawn from placed ones, without replacement; made by ``Shards.sample``.
+
+    ``indices`` are theirs among all items, ascending: where an error names item ``n``, it is
+    ``indices[n]`` of these. Sums over a sample are scaled, and so floats: they estimate the sum
+    over all items without bias, and the mean is that of the sample.
+    """
+
+    def __init__(self, shards: Any, indices: np.ndarray, slices: bool = False):
+        self._shards = shards
+        self._population = len(shards)
+        self.indices = indices
+        self._are_slices = slices
+        self.grainsize, self.slice_size = shards.grainsize, shards.slice_size
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"<Sample: {len(self)} of {self.population} placed items>"
+
+    @property
+    def population(self) -> int:
+        return self._population
+
+    @property
+    def array_valued(self) -> dict[Any, None]:  # type: ignore[override]
+        return self._shards.array_valued
+
+    def cut_for(self, slices: bool) -> "Sample":
+        return Sample(self._shards.cut_for(slices), self.indices, slices)
+
+    @cached_property
+    def items(self) -> Any:
+        return take(self._shards.items, self.indices)
+
+    @property
+    def are_plain(self) -> bool:
+        return self._shards.are_plain
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The slices that were drawn from, each with the items that were."""
+        return [
+            Block(start, self.items[start:stop])
+            for start, stop in slices_of(self.indices, self.slice_size)
+        ]
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where, among the items drawn, those of each slice begin that was drawn from."""
+        return tuple([start for start, _ in slices_of(self.indices, self.slice_size)])
+
+    @property
+    def is_remote(self) -> bool:
+        return self._shards.is_remote
+
+    def is_on(self, client: Any) -> bool:
+        return self._shards.is_on(client)
+
+    @property
+    def holdings(self) -> Holdings:
+        """Which worker holds which blocks of all items."""
+        return self._shards.holdings
+
+    def references(self, tasks: TaskGraph) -> Sequence[Any]:
+        return [tasks.constant(block.items, "sample") for block in self.blocks]
+
+    def restore(self) -> None:
+        self._shards.restore()
+
+    @property
+    def block_count(self) -> int:
+        """How many leaves the tree has that its sum is added along."""
+        return len(self.starts) if self._are_slices else len(self)
+
+    def runs(self, runs: Sequence[Run], block_items: int) -> list[DrawnRun]:
+        """What was drawn from each run of the blocks of all items."""
+        bounds = [(run.start * block_items, run.stop * block_items) for run in runs]
+        places = np.searchsorted(self.indices, np.array(bounds, np.intp).reshape(-1, 2)).tolist()
+        slices = np.searchsorted(self.starts, [start for start, _ in places]).tolist()
+        return [
+            DrawnRun(start, number, self.indices[start:stop])
+            for (start, stop), number in zip(places, slices, strict=True)
+        ]
+
+
+def draw(shards: Placed, count: Any, seed: Any) -> Sample:
+    """As ``Shards.sample`` says."""
+    if not (is_integer(count) and 1 <= count <= len(shards)):
+        raise ValueError(
+            f"a sample of {len(shards)} placed items has between 1 and {len(shards)} of them; "
+            f"found {count!r}"
+        )
+    if seed is not None:
+        require_seed(seed, "Shards.sample")
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(len(shards), int(count), replace=False, shuffle=False)
+    return Sample(shards, np.sort(drawn))

@@ -1,0 +1,470 @@
+"""Spread: which worker evaluates which blocks of a sum, and how long they take."""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, Future
+
+from daskgrad.placed.messages import OnePickle, key_of
+from daskgrad.sums.cutting import Block
+from daskgrad.tasks.clients import in_worker, named_if_unsendable
+from daskgrad.tasks.collections import is_there
+from daskgrad.tasks.supervision import present_workers, workers_of
+from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
+
+# -------------------------------------------------------------------------------------------------
+# Balance: which worker holds which run of blocks, at costs in proportion to its threads.
+#
+# Of cuts that are about as good, the one at the largest power of two is taken: the more of a
+# subtree a worker holds, the fewer partial sums it returns.
+
+UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
+DOUBT = 0.5  # by which it may be more after one measured call, half of that after two ...
+WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
+TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
+
+
+def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = ()) -> list[str]:
+    """For each block the address of the worker that is to hold it.
+
+    A block stays with its holder, unless that is gone or, until the loads are even, the one with
+    the largest load: what one worker has too much of moves, and not the runs behind it.
+    """
+    addresses, threads = list(workers), np.array(list(workers.values()))
+    wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
+    held = {
+        address: [n for n, holder in enumerate(wanted) if holder == address] for address in workers
+    }
+    load = np.array([np.sum(costs[numbers]) for numbers in held.values()])
+    free = [number for number, holder in enumerate(wanted) if not holder]
+    gets = np.zeros(len(workers))
+
+    def take(cost: float, least: int) -> None:
+        load[least] += cost
+        gets[least] += cost
+
+    for number in free:
+        take(costs[number], int(np.argmin((load + costs[number]) / threads)))
+    while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
+        cost = costs[numbers[-1]]
+        least = int(np.argmin((load + cost) / threads))
+        if (load[least] + cost) / threads[least] > (1.0 - TOLERANCE) * load[most] / threads[most]:
+            break
+        free.append(numbers.pop())
+        load[most] -= cost
+        take(cost, least)
+    if not free:
+        return wanted
+    free.sort()
+    start = 0
+    for address, stop in zip(workers, run_stops(costs, free, gets.tolist()), strict=True):
+        for number in free[start:stop]:
+            wanted[number] = address
+        start = stop
+    return wanted
+
+
+def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -> list[int]:
+    """For each worker the end of its run among these blocks, given the costs (> 0) of
+    all, in proportion to what each gets."""
+    done = np.concatenate([[0.0], np.cumsum(costs[list(blocks)])])
+    ends = [*blocks, len(costs)]  # where a run ends that is cut at this place
+    wanted = done[-1] * np.cumsum(gets) / np.sum(gets)
+    slack = TOLERANCE * done[-1] / len(gets)
+    stops = [0]
+    for goal in wanted[:-1]:
+        stops.append(max(stops[-1], aligned_cut(done, ends, float(goal), slack)))
+    return [*stops[1:], len(blocks)]
+
+
+def aligned_cut(done: np.ndarray, ends: Sequence[int], goal: float, slack: float) -> int:
+    """The place nearest to ``goal``, or the best aligned one within ``slack``."""
+    nearest = int(np.argmin(np.abs(done - goal)))
+    near = np.flatnonzero(np.abs(done - goal) <= slack).tolist()
+    return max([nearest, *near], key=lambda n: (alignment(ends[n]), -abs(done[n] - goal)))
+
+
+def alignment(number: int) -> int:
+    """The largest power of two that divides a number of blocks; zero is the best of all."""
+    return number & -number if number else 1 << 62
+
+
+def rebalancing(
+    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int], measured: int
+) -> list[str] | None:
+    """The new holder of each block if the loads are too uneven; None if no block should move.
+
+    ``measured`` calls told the costs: in few of them a worker may have been slow by chance. No
+    block moves unless that reduces the largest load: with a block or two on each worker no cut is
+    fine enough, and one slow call would put two blocks where there was one.
+    """
+    now = loads(costs, holders, workers)
+    mean = float(np.mean(now))
+    if max(now) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
+        return None
+    wanted = assign(costs, workers, holders)
+    return wanted if max(loads(costs, wanted, workers)) < max(now) else None
+
+
+def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:
+    """For each worker the cost of what it holds, per thread."""
+    sums = dict.fromkeys(workers, 0.0)
+    for cost, holder in zip(costs, holders, strict=True):
+        sums[holder] = sums.get(holder, 0.0) + cost
+    return [cost / workers.get(address, 1) for address, cost in sums.items()]
+
+
+def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
+    """How many blocks one thread evaluates in one go.
+
+    They take about ``seconds``, so that scheduling is cheap in proportion, but are few enough that
+    the threads of a worker end together.
+    """
+    total = float(np.sum(costs))
+    by_time = seconds * len(costs) / total if total else len(costs)
+    by_threads = len(costs) / (8 * threads) if threads > 1 else len(costs)
+    return max(1, int(min(by_time, by_threads, len(costs))))
+
+
+# -------------------------------------------------------------------------------------------------
+# Spread: which worker evaluates which blocks of a sum, and how long they take.
+
+EVERY = 8  # calls, of which one is measured, so that there are two between moves of blocks
+UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
+
+
+class Run(NamedTuple):
+    """Blocks of consecutive numbers that one ``move`` placed."""
+
+    start: int
+    stop: int
+    move: int
+
+
+class Asked(NamedTuple):
+    """The blocks that a worker is asked for, and how many of them make one unit."""
+
+    runs: list[Run]
+    unit: int
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for run in self.runs for number in range(run.start, run.stop)]
+
+
+NOTHING_ASKED = Asked([], 1)
+
+
+class Spread:
+    """The blocks of a sum on a cluster's workers; each request brings the items.
+
+    ``sizes`` are the numbers of items in the blocks.
+    """
+
+    key = ""  # the start of the keys of the items that workers hold: they hold none
+
+    def __init__(self, sizes: Sequence[int]):
+        self.count = len(sizes)
+        self.block_items = sizes[0]  # but for the last block, which may have fewer
+        self._sizes = np.array(sizes, float)
+        self.holders: list[str] = [""] * self.count
+        self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
+        self._costs = self.seconds.copy()  # the same, without each worker's first call
+        self._least = self.seconds.copy()  # of the calls since blocks were last to be moved
+        self._measured = 0  # the number of these calls
+        self._warm: set[str] = set()
+        self._moves = [0] * self.count  # by which each block came to its worker
+        self._asked: dict[str, Asked] | None = None
+        self.plans: dict[Any, Any] = {}  # of requests, until ``asked`` changes
+        self._calls = 0
+        self.workers: dict[str, int] = {}  # that have the blocks, and their threads
+        self._lock = threading.RLock()
+
+    def require_open(self) -> None:
+        """Raises if the blocks cannot be evaluated any more."""
+
+    def work(self) -> dict[str, list[int]]:
+        """For each worker the numbers of its blocks."""
+        work: dict[str, list[int]] = {}
+        for number, holder in enumerate(self.holders):
+            work.setdefault(holder, []).append(number)
+        return work
+
+    def asked(
+        self, among: Container[int] | None = None, a_thread: int | None = None
+    ) -> dict[str, Asked]:
+        """What each worker is asked for, each block once: the same object until that changes.
+
+        ``among``: these blocks alone, of which each thread gets at most so many.
+        """
+        with self._lock:
+            self.require_open()
+            if among is not None:
+                wanted = {a: [n for n in of if n in among] for a, of in self.work().items()}
+                if a_thread is not None:
+                    threads = self.workers
+                    wanted = {a: of[: a_thread * threads.get(a, 1)] for a, of in wanted.items()}
+                return {a: self._asked_of(a, numbers) for a, numbers in wanted.items() if numbers}
+            if self._asked is None:
+                self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
+            return self._asked
+
+    def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
+        runs = list(split_into_runs(numbers, [self._moves[n] for n in numbers]))
+        seconds = self.seconds[numbers]
+        if np.any(np.isnan(seconds)):
+            return Asked(runs, 1)
+        threads = self.workers.get(address, 1)
+        return Asked(runs, unit_blocks(seconds, threads, UNIT_SECONDS))
+
+    # ---- spreading
+
+    def settle(self, workers: dict[str, int]) -> None:
+        """Spreads the blocks over these workers, unless they are."""
+        with self._lock:
+            self.require_open()
+            self._locate()
+            are_same = list(workers.items()) == list(self.workers.items())
+            if are_same and all(holder in workers for holder in self.holders):
+                return
+            self.workers = {}  # if this is interrupted, the next call settles again
+            self._move(assign(self.costs(), workers, self.holders))
+            self.workers = dict(workers)
+
+    def _locate(self) -> None:
+        """Finds out who has which blocks."""
+
+    def rebalance(self) -> None:
+        """Moves blocks if the measured loads of the workers are too uneven."""
+        with self._lock:
+            if np.any(np.isnan(self._costs)):
+                return
+            wanted = rebalancing(self.costs(), self.holders, self.workers, self._measured)
+            if wanted is not None:
+                self._move(wanted)
+
+    def _move(self, wanted: Sequence[str]) -> None:
+        moving: dict[str, list[int]] = {}
+        for number, (holder, address) in enumerate(zip(self.holders, wanted, strict=True)):
+            if holder != address:
+                moving.setdefault(address, []).append(number)
+        if moving:
+            self._forget()  # whatever becomes of it
+            for address, numbers in moving.items():
+                self._give(address, numbers)
+
+    def _give(self, address: str, numbers: Sequence[int]) -> None:
+        """Gives blocks to a worker."""
+        for number in numbers:
+            self.holders[number] = address
+
+    def _forget(self) -> None:
+        """Drops what depends on who has which blocks."""
+        self._asked, self.plans = None, {}
+
+    # ---- measuring
+
+    def is_measured_now(self) -> bool:
+        """Counts a call; whether its times are wanted: of the first 16 calls, then every 8th."""
+        self._calls += 1
+        return self._calls <= 2 * EVERY or self._calls % EVERY == 0
+
+    def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+        """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
+
+        A block costs the least time that it took since the last such call: what else a machine does
+        only adds to it. A worker's first call loads models, with cold caches: its times only choose
+        the units.
+        """
+        with self._lock:
+            for address, (numbers, seconds) in times.items():
+                if len(numbers):
+                    self._measure(address, np.asarray(numbers), np.maximum(seconds, 1e-9))
+            self._measured += 1
+            if self._calls & (self._calls - 1) == 0:
+                self._forget()
+                self.rebalance()
+                self._least[:], self._measured = np.nan, 0
+
+    def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
+        if address in self._warm:
+            least = np.fmin(self._least[numbers], seconds)
+            self._least[numbers] = self._costs[numbers] = self.seconds[numbers] = least
+        else:
+            known = self.seconds[numbers]
+            self.seconds[numbers] = np.where(np.isnan(known), seconds, known)
+            self._warm.add(address)
+
+    def costs(self) -> np.ndarray:
+        """The cost of each block: its seconds, or its number of items until all were measured."""
+        return self._sizes if np.any(np.isnan(self._costs)) else self._costs
+
+
+def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+    """Cuts ascending numbers of blocks into runs of consecutive ones that one move placed."""
+    places = zip(numbers, moves, itertools.count(), strict=False)
+    for (_, move), run in itertools.groupby(places, lambda each: (each[0] - each[2], each[1])):
+        first, *rest = [number for number, _, _ in run]
+        yield Run(first, first + 1 + len(rest), move)
+
+
+# -------------------------------------------------------------------------------------------------
+# Holdings: blocks of items on the workers of a cluster, one run of blocks a worker.
+#
+# Each block is an ordinary Dask key. The client keeps the blocks, too: Dask cannot compute
+# scattered data again when its worker dies, so the client places what was lost under a new key. A
+# key holds the numbers of the block and of the move that brought it to its worker, which also name
+# runs of blocks.
+
+logger = logging.getLogger("daskgrad")
+
+ATTEMPTS = 5  # to place blocks while workers come and go
+TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
+CLOSED = "these shards are closed; place the items again"
+
+
+class Holdings(Spread):
+    """Blocks whose items are on a cluster: their keys, who holds them, and what they cost."""
+
+    def __init__(self, client: Client, blocks: Sequence[Block]):
+        self.client = client
+        self.key = f"value-shard-{uuid.uuid4().hex}"
+        self.blocks = blocks
+        self.futures: list[Any] = [None] * len(blocks)
+        self._latest_move = 0
+        self._is_released = False
+        super().__init__([len(block.items) for block in blocks])
+        self.settle(workers_of(client))
+
+    def require_open(self) -> None:
+        """Raises if another thread has closed the shards."""
+        if self._is_released:
+            raise RuntimeError(CLOSED)
+
+    def references(self) -> list[Any]:
+        """The futures of the blocks; places again those that are known to be lost."""
+        with self._lock:
+            self.require_open()
+            if not all(map(is_there, self.futures)):
+                self.restore()
+            return list(self.futures)
+
+    # ---- placing
+
+    def settle(self, workers: dict[str, int]) -> None:
+        """Spreads the blocks over these workers, unless they are; places lost ones again."""
+        for _ in range(ATTEMPTS):
+            try:
+                return super().settle(workers)
+            except LateError:
+                raise
+            except (KeyError, OSError):  # a worker has gone since, or takes nothing any more
+                time.sleep(0.05)
+                workers = workers_of(self.client)
+        super().settle(workers)
+
+    def restore(self) -> None:
+        """Places again what the cluster has lost."""
+        self.settle(workers_of(self.client))
+
+    def rebalance(self) -> None:
+        """Never fails if a worker has gone: the call has its results, and the next finds out."""
+        try:
+            super().rebalance()
+        except LateError:
+            raise
+        except (KeyError, OSError) as error:
+            logger.info("blocks stay where they are: a worker takes none (%r)", error)
+
+    def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
+        with self._lock:
+            if not self._is_released:  # meanwhile
+                super().record_times(times)
+
+    def release(self) -> None:
+        with self._lock:
+            self._is_released = True
+            self.futures, self.holders = [], []
+            self._forget()
+
+    def _locate(self) -> None:
+        """Asks the scheduler which worker holds each block: "" for a lost one."""
+        if None in self.futures:
+            return
+        found: dict[str, list[str]] = {}
+        scheduler: Any = self.client.scheduler
+        held = ask_scheduler(self.client, scheduler.has_what, "who holds the placed items")
+        for address, keys in held.items():
+            for key in keys:
+                found.setdefault(key, []).append(address)
+        for number, future in enumerate(self.futures):
+            holders = found.get(future.key, [""])
+            if self.holders[number] not in holders:
+                self.holders[number] = holders[0]
+        self._forget()
+
+    def _give(self, address: str, numbers: Sequence[int]) -> None:
+        """Places blocks under new keys, so that no late message about an old key can meet them."""
+        self._latest_move += 1
+        keys = [key_of(self.key, self._latest_move, number) for number in numbers]
+        data = {
+            key: as_sent(self.blocks[number].items, address)
+            for key, number in zip(keys, numbers, strict=True)
+        }
+
+        async def scatter() -> Any:
+            where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
+            try:
+                return await self.client.scatter(data, hash=False, asynchronous=True, **where)
+            except KeyError:  # the scheduler has keys of a worker that left meanwhile
+                await forget(self.client, keys)
+                raise
+
+        def scatter_whole() -> Any:  # half done, the scheduler would keep what it was sent
+            return asyncio.shield(scatter())
+
+        def require_there() -> None:
+            if address not in present_workers(self.client):
+                raise KeyError(address)
+
+        what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
+        with named_if_unsendable(self._items_of(numbers)):
+            futures = answer(self.client, scatter_whole, what, of="placing", look=require_there)
+        for number, key in zip(numbers, keys, strict=True):
+            self.futures[number] = futures[key]
+            self._moves[number] = self._latest_move
+            self.holders[number] = address
+
+    def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
+        """The items of blocks, and what errors call them."""
+        for block in [self.blocks[number] for number in numbers]:
+            for number, item in enumerate(block.items, start=block.first):
+                yield f"item {number}", item
+
+
+async def forget(client: Client, keys: Sequence[str]) -> None:
+    """Has the scheduler forget keys that nobody wants: somebody wants them first, and no more then.
+
+    Dask's scheduler cannot be restarted while it has such keys.
+    """
+    nowhere: dict[str, list[str]] = {key: [] for key in keys}
+    scheduler: Any = client.scheduler
+    await scheduler.update_data(who_has=nowhere, nbytes={}, client=client.id)
+    for key in keys:
+        Future(key, client).release()
+
+
+def as_sent(items: Any, address: str) -> Any:
+    """A block's items for a worker; one in this process gets the objects themselves.
+
+    Within a task, Dask scatters to the task's own worker, whatever the address.
+    """
+    is_here = address.startswith("inproc://") or in_worker()
+    return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)

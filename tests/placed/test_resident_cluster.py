@@ -1,0 +1,451 @@
+"""Resident sums on clusters whose workers join, leave, are slow, idle or many.
+
+Losses in calls are in ``promises/test_survival.py``.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from clusters import allowed_failures, cluster, whole_again
+from distributed import Client
+from lengths import in_short
+from numpy.testing import assert_array_equal
+from probes import lines, write
+from waiting import wait_until
+
+import daskgrad as dg
+from daskgrad.autodiff.values import clock as package_clock
+from daskgrad.placed.connection import LINGER
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore:.*lost.*:UserWarning"),
+]
+
+X = numpy.linspace(-1.0, 1.0, 5)
+ITEMS = [numpy.linspace(0.0, 1.0, 5) + number for number in range(64)]
+IN_PROCESS = {"processes": False, "host": None}
+
+
+def term(item, x):
+    return np.sum(np.sin(item * x))
+
+
+def expected(x=X, model=term, items=ITEMS):
+    with dask.config.set(scheduler="sync"):
+        return dg.value_and_grad(lambda x: dg.map_sum(model, items, x))(x)
+
+
+def assert_right(found, x=X, **kwargs):
+    value, gradient = expected(x, **kwargs)
+    assert found[0] == value
+    assert_array_equal(found[1], gradient)
+
+
+def placed(model=term, items=ITEMS):
+    """Shards, and the gradient of a sum over them."""
+    shards = dg.place(items)
+    return shards, dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))
+
+
+def holders(shards):
+    return {plan.worker: plan.items for plan in shards.plan}
+
+
+# ------------------------------------------------------------------- workers come and go
+
+
+def test_a_model_that_kills_its_worker_is_an_error_that_names_it(frail):
+    def deadly(item, x):
+        if item[0] == 5.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return term(item, x)
+
+    shards = dg.place(ITEMS)
+    with (
+        allowed_failures(frail, 1),
+        pytest.raises(
+            RuntimeError,
+            match=r"2 workers died while they evaluated.*'deadly'.* items among 5 to 5,",
+        ),
+    ):
+        dg.grad(lambda x: dg.map_sum(deadly, shards, x))(X)
+    frail.wait_for_workers(2, timeout=60)
+    assert_right(dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))(X))
+
+
+def runs_of(path):
+    """How often each item was evaluated."""
+    return Counter(lines(path))
+
+
+def kills_once(tmp_path, deadly):
+    """A model that writes down its items, and of which some kill their workers the first time."""
+
+    def model(item, x):
+        name = str(int(item[0]))
+        if name in deadly and name not in lines(tmp_path / "killed"):
+            write(tmp_path / "killed", name)
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(tmp_path / "runs", name)
+        return term(item, x)
+
+    (tmp_path / "killed").touch()
+    return model
+
+
+@in_short("where", ["placed", "list", "rows"], "placed")
+def test_more_workers_may_die_in_a_call_than_of_one_block(where, frail, tmp_path):
+    """Each kills one, so no block has killed many, though others waited there."""
+    whole_again(frail)
+    model = kills_once(tmp_path, ["0", "1", "2", "3", "4"])
+    items = dg.place(ITEMS) if where == "placed" else ITEMS
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
+    with allowed_failures(frail, 3):
+        if where == "rows":
+            rows = numpy.stack(ITEMS)
+            both = dg.value_and_grad(lambda rows, x: dg.map_sum(model, rows, x), (0, 1))
+            value, (_, slope) = both(rows, X)
+        else:
+            value, slope = gradient(X)
+    assert_right((value, slope))
+    assert len(lines(tmp_path / "killed")) == 5
+
+
+def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, gate):
+    whole_again(frail)
+    written = kills_once(tmp_path, ["40"])
+
+    def model(item, x):
+        if item[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
+            gate.wait()
+        return written(item, x)
+
+    shards, gradient = placed(model)
+    first = {
+        n for n, holder in enumerate(shards.holdings.holders) if holder == min(holders(shards))
+    }
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(gradient, X)
+        gate.wait_for(2)
+        gate.open()
+        assert_right(found.result())
+    runs = runs_of(tmp_path / "runs")
+    kept = first if 40 not in first else {*range(64)} - first
+    assert {runs[str(number)] for number in kept} == {1}
+    assert max(runs.values()) == 2
+
+
+def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):
+    """A large point goes from worker to worker."""
+    monkeypatch.setattr("daskgrad.placed.request.LARGE_POINT", 0)
+    monkeypatch.setattr("daskgrad.placed.connection.LOOK_EVERY", -1.0)
+    for number, deadly in enumerate(("3", "60")):
+        whole_again(frail)
+        (folder := tmp_path / str(number)).mkdir()
+        _, gradient = placed(kills_once(folder, [deadly]))
+        assert_right(gradient(X))
+        assert lines(folder / "killed") == [deadly]
+    runs = runs_of(folder / "runs")
+    assert {runs[str(number)] for number in range(32)} == {1}, "of the one above"
+
+
+@contextlib.contextmanager
+def worker_without_nanny(client):
+    """A worker that nobody kills when the scheduler gives it up; its process."""
+    before = len(client.ncores())
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", client.scheduler.address]
+    options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1"]
+    paths = os.pathsep.join(filter(None, sys.path))  # where these tests can be imported, too
+    with subprocess.Popen(
+        [*command, *options], stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths}
+    ) as process:
+        try:
+            client.wait_for_workers(before + 1, timeout=60)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.long
+def test_a_silent_worker_that_the_scheduler_gave_up_is_not_waited_for():
+    """A stopped process holds its connections open and answers nothing."""
+    with (
+        cluster({"distributed.scheduler.worker-ttl": "3s"}, n_workers=1) as client,
+        worker_without_nanny(client) as process,
+    ):
+        shards, gradient = placed()
+        gradient(X)
+        assert len(holders(shards)) == 2
+        os.kill(process.pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            placing = pool.submit(plan_of_direct_client, client.scheduler.address)
+            found = gradient(X + 2.0)
+            assert len(placing.result()) == 1
+        assert_right(found, X + 2.0)
+
+
+def plan_of_direct_client(address):
+    """Who holds items that were placed by a client that talks with the workers itself."""
+    with Client(address, direct_to_workers=True, set_as_default=False) as client:
+        with client.as_current():
+            return holders(dg.place(ITEMS))
+
+
+def test_blocks_that_somebody_cancelled_are_placed_again(client):
+    shards, gradient = placed()
+    gradient(X)
+    keys = {future.key for future in shards.holdings.futures[5:9]}
+    client.cancel(shards.holdings.futures[5:9], force=True)
+    wait_until(lambda: not keys & {key for there in client.has_what().values() for key in there})
+    assert_right(gradient(X))
+
+
+def test_workers_that_join_get_their_share_and_those_that_leave_give_it_back(clock):
+    with cluster(n_workers=1, **IN_PROCESS) as client:
+        shards, gradient = placed()
+        assert_right(gradient(X))
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+        clock.move(2.0)  # then the connection looks which workers there are
+        assert_right(gradient(X))
+        assert [*holders(shards).values()] == [32, 32]
+        client.retire_workers([next(iter(holders(shards)))], close_workers=True)
+        assert_right(gradient(X))  # the retired worker may still answer, until it is closed
+        wait_until(lambda: len(client.ncores()) == 1)
+        clock.move(2.0)
+        assert_right(gradient(X))
+        assert holders(shards) == dict.fromkeys(client.ncores(), 64)
+
+
+def test_a_cluster_without_workers_is_an_error(clock, monkeypatch):
+    with cluster(n_workers=1, **IN_PROCESS) as client:
+        _, gradient = placed()
+        assert_right(gradient(X))
+        client.cluster.scale(0)
+        wait_until(lambda: not client.ncores())
+        monkeypatch.setattr(package_clock, "seconds", lambda: clock.move(1.0) or clock.now)
+        with pytest.raises(TimeoutError, match="no worker"):
+            gradient(X)
+
+
+# --------------------------------------------------------------------------------- even loads
+
+
+class OwnClocks(threading.local):
+    """A clock for each thread, which models move; a worker here has one thread."""
+
+    now = 0.0
+    threads = []  # noqa: RUF012
+
+    def seconds(self):
+        return self.now
+
+    def move(self, seconds):
+        self.now += float(seconds)  # events are sent
+
+    def is_first(self):
+        """Whether this is the first thread that asks."""
+        name = threading.get_ident()
+        self.threads[:] = self.threads or [name]
+        return self.threads == [name]
+
+
+clocks = OwnClocks()
+
+
+@pytest.fixture
+def two_clocks(monkeypatch):
+    monkeypatch.setattr(package_clock, "seconds", clocks.seconds)
+    clocks.threads.clear()
+    with cluster(**IN_PROCESS):
+        yield
+
+
+def slow_in_one_thread(item, x):
+    clocks.move(0.015 if clocks.is_first() else 0.003)
+    return term(item, x)
+
+
+def test_blocks_move_to_where_there_is_time(two_clocks):
+    """One worker is five times slower: it ends up with far fewer items, and no bit changes."""
+    shards, gradient = placed(slow_in_one_thread)
+    for _ in range(9):
+        found = gradient(X)
+    assert_right(found)
+    few, many = sorted(holders(shards).values())
+    assert few + many == 64
+    assert many > 3 * few
+
+
+def as_slow_as_it_says(item, x):
+    clocks.move(item[0])
+    return term(item, x)
+
+
+def test_uneven_items_are_spread_by_what_they_cost(two_clocks):
+    items = [numpy.full(5, 0.012 if number < 16 else 0.001) for number in range(64)]
+    shards = dg.place(items)
+    assert sorted(holders(shards).values()) == [32, 32]
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(as_slow_as_it_says, shards, x))
+    for _ in range(5):
+        gradient(X)
+    few, many = sorted(holders(shards).values())
+    assert few <= 14
+    seconds = [plan.seconds for plan in shards.plan]
+    assert max(seconds) < 1.1 * min(seconds)
+    text = repr(shards)
+    assert "64 items, 64 blocks of 1" in text
+    assert f"{many} items in {many} blocks" in text
+    assert "s a call" in text
+
+
+# ------------------------------------------------------------------------------ many workers
+
+
+@in_short("count", [3, 5, 8], 5)
+def test_partial_sums_are_merged_between_the_workers(count, monkeypatch):
+    """A large point goes to one worker, which passes it on; one gradient comes back."""
+    big = numpy.linspace(0.0, 1.0, 50_000)
+
+    def wide(item, x):
+        return np.sum(np.sin(x) * item[0]) + np.sum(item) * x[7]
+
+    with cluster(n_workers=count, **IN_PROCESS):
+        shards, gradient = placed(wide)
+        right = expected(big, wide)
+        received = count_calls(monkeypatch)
+        for _ in range(3):
+            value, found = gradient(big)
+            assert value == right[0]
+            assert_array_equal(found, right[1])
+        assert received == [1, 1, 1]
+        assert len(shards.plan) == count
+
+
+def count_calls(monkeypatch):
+    """How many replies each call of the client gets."""
+    from daskgrad.placed import call
+
+    received = []
+    original = call.Attempt.results
+
+    def results(self, deadline):
+        found = original(self, deadline)
+        received.append(len(found))
+        return found
+
+    monkeypatch.setattr(call.Attempt, "results", results)
+    return received
+
+
+# --------------------------------------------------------------------------- a sign of life
+
+
+def test_dask_does_not_close_what_evaluates(clock, gate):
+    """The workers are called directly, of which the scheduler knows nothing."""
+
+    def slow(item, x):
+        gate.wait()
+        return term(item, x)
+
+    def may_be_closed(dask_scheduler):
+        return len(dask_scheduler.workers_to_close(n=2, minimum=0))
+
+    def become_idle(dask_scheduler):
+        dask_scheduler.idle_since = 0.0
+
+    def is_idle(dask_scheduler):
+        return dask_scheduler.idle_since == 0.0
+
+    with cluster(**IN_PROCESS) as client, ThreadPoolExecutor(1) as pool:
+        shards, gradient = placed()
+        assert client.run_on_scheduler(may_be_closed) == 2
+        assert_right(gradient(X))
+        wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)
+        clock.move(LINGER + 1.0)
+        assert client.run_on_scheduler(may_be_closed) == 2
+        long = pool.submit(dg.value_and_grad(lambda x: dg.map_sum(slow, shards, x)), X)
+        gate.wait_for(2)
+        for _ in range(2):
+            clock.move(LINGER + 1.0)
+            client.run_on_scheduler(become_idle)
+            wait_until(lambda: not client.run_on_scheduler(is_idle))
+            wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)
+        gate.open()
+        assert_right(long.result())
+
+
+def test_a_cluster_that_adapts_grows_for_what_it_evaluates(two_clocks):
+    """As for tasks of as many seconds, for a while, and for no more threads than blocks."""
+    client = Client.current()
+
+    def target(duration="1s"):
+        return client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.handlers["adaptive_target"](duration)
+        )
+
+    items = [numpy.full(5, 0.5) for _ in range(64)]
+    _, gradient = placed(as_slow_as_it_says, items)
+    assert target() <= 2
+    gradient(X)
+    wait_until(lambda: target() == 32)
+    assert target("8s") == 4
+    assert target("1ms") == 64
+    client.cluster.loop.add_callback(clocks.move, LINGER + 1.0)
+    wait_until(lambda: target() <= 2)
+
+
+# ------------------------------------------------------------------------------------- memory
+
+
+def memory(client):
+    def rss():
+        import psutil
+
+        return psutil.Process().memory_info().rss
+
+    on_scheduler = client.run_on_scheduler(rss)
+    return [rss(), on_scheduler, *client.run(rss).values()]
+
+
+def test_calls_in_a_row_leave_nothing_behind(client):
+    """60 calls with a point of 800 kB, each with a constant of its own: 48 MB if any stayed."""
+    shards = dg.place(ITEMS[:4])
+    big = numpy.linspace(0.0, 1.0, 100_000)
+
+    def wide(item, x, scale):
+        return np.sum(np.sin(x) * item[0]) * scale
+
+    def call(number):
+        dg.value_and_grad(lambda x: dg.map_sum(wide, shards, x, 1.0 + number))(big)
+
+    for number in range(30):
+        call(number)
+    before = memory(client)
+    for number in range(30, 90):
+        call(number)
+    after = memory(client)
+    for was, is_now in zip(before, after, strict=True):
+        assert is_now - was < 16e6, (before, after)
+
+
+# ----------------------------------------------------------------------- in one process, too
+
+
+def test_threads_of_one_process_as_workers():
+    with cluster(threads_per_worker=2, **IN_PROCESS):
+        shards, gradient = placed()
+        for _ in range(3):
+            assert_right(gradient(X))
+        assert {plan.threads for plan in shards.plan} == {2}
