@@ -7,8 +7,8 @@ between. A backend may also have:
 ``trace_block(block)``
     evaluates the terms of a sum many at a time: it takes a ``TracedBlock``
     (``daskgrad.autodiff.tape.traced_call``) and returns an iterator of lists, which together have
-    an entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of the
-    cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
+    an entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of
+    the cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
     ``Pending`` with what ``trace`` may then use. A ``TermRun`` may stand for a list. Only the
     program and shapes may decide which items get ``None``, never data or the cut of the block: the
     bits of an item must not depend on these. It holds a bounded number of results at a time.
@@ -198,8 +198,8 @@ def register_backend(name: str, backend: Any) -> None:
 
     ``backend`` is a module or any other object with the functions that are described in
     ``daskgrad.autodiff.libraries.registry``. It is registered in this process only, and travels
-    with the models: a module by its import path, so the workers must have it; any other object by value,
-    pickled in its state when a model is sent.
+    with the models: a module by its import path, so the workers must have it; any other object by
+    value, pickled in its state when a model is sent.
 
     Raises
     ------

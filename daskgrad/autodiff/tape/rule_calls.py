@@ -2,8 +2,8 @@
 
 A call on boxes enters the trace as autograd's primitives do, but the function is an object
 (``daskgrad.autodiff.models.custom_vjp.Rule``), its arguments and value are pytrees, and the run
-that makes the value keeps the residuals for the pullback. The function runs below the trace and sees no boxes of
-it, only those of outer traces: so derivatives nest as autograd's do.
+that makes the value keeps the residuals for the pullback. The function runs below the trace and
+sees no boxes of it, only those of outer traces: so derivatives nest as autograd's do.
 """
 
 from collections.abc import Callable, Sequence
