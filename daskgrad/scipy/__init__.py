@@ -6,6 +6,6 @@ their arguments into plain arrays; a model calls those of these modules in their
     from daskgrad.scipy import linalg, special
 
 Of plain arrays they return what SciPy returns, up to rounding. They are written in plain NumPy and
-in primitives with rules (``backends.autograd.rules``), and run on workers. What SciPy may change in
+in primitives with rules (``autodiff.rules``), and run on workers. What SciPy may change in
 place (``overwrite_a``) they do not take. SciPy must be installed.
 """

@@ -111,7 +111,7 @@ def key_of(value: Any, held: list[Any], depth: int) -> tuple | None:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
-    """The value of a call, and its tape (see ``backends.protocol``)."""
+    """The value of a call, and its tape (see ``autodiff.libraries.registry``)."""
     if type(fun) is TracedCall and type(fun.fun) is Compiled:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
     return tape.trace(fun, arrays)

@@ -27,7 +27,7 @@ Kind = tuple[tuple[Any, ...], ...]  # what items have in common that one program
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | Pending | None]]:
-    """The values and gradients of runs of items (see ``backends.protocol``)."""
+    """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
     items = block.kept.get(Items)
     if items is None or not items.are_current:
         items = block.kept[Items] = Items()

@@ -158,7 +158,7 @@ class CompiledTape:
         return self._program.source.count("\n")
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Maps a cotangent per output to one per array; see ``backends.protocol``."""
+        """Maps a cotangent per output to one per array; see ``autodiff.libraries.registry``."""
         return self.pull_rows(cotangents)
 
     def pull_rows(

@@ -230,7 +230,7 @@ ALONE = count_references([np.zeros(2)])  # in this version of Python
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """The value of a call, and its gradient (see ``backends.protocol``)."""
+    """The value of a call, and its gradient (see ``autodiff.libraries.registry``)."""
     if type(fun.fun) is not WithGradient:  # what takes tangents, which come from a gradient
         raise NotImplementedError(
             "a second derivative was asked for of a model that brings its own gradient "
@@ -285,7 +285,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None] | TermRun]:
-    """The values and gradients of runs of items (see ``backends.protocol``)."""
+    """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
     groups: dict[Hashable, Group] = block.kept
     shared = tuple(map(shared_structure, block.fields))
     if None not in shared:
@@ -482,7 +482,7 @@ class Mark:
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``).
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``libraries.registry``).
 
     ``fun`` calls one function that brings its gradient, and passes its arguments on to it.
     """

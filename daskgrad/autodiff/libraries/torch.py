@@ -95,7 +95,7 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """Runs ``fun`` once (see ``backends.protocol``)."""
+    """Runs ``fun`` once (see ``autodiff.libraries.registry``)."""
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)

@@ -54,7 +54,7 @@ from daskgrad.autodiff.values.trees import Children, flatten
 # A node that selects entries of an array, or of a dual of arrays, sends back rows: these entries,
 # and where they stand. Adders add them as rows, along the tree of arrays, and the last one makes an
 # array of them once: n selections with an array each would take n times its size. No bit changes:
-# see ``values.rows``.
+# see ``autodiff.values.rows``.
 
 
 @carrier

@@ -128,7 +128,7 @@ class Push:
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """Runs ``fun`` once; returns its outputs and the map of tangents (``backends.protocol``)."""
+    """Runs ``fun`` once; returns its outputs and the map of tangents (``libraries.registry``)."""
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []

@@ -105,7 +105,7 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
 
 
 def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
-    """Runs ``fun`` once; returns its outputs and the tape (see ``backends.protocol``)."""
+    """Runs ``fun`` once; returns its outputs and the tape (see ``autodiff.libraries.registry``)."""
     number = trace_numbers.next_number()
     notrace_primitives[TapeNode] = without_derivative()
     outputs, ends = [], []

@@ -40,7 +40,7 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
-    """Runs ``fun`` once, compiled if possible (see ``backends.protocol``)."""
+    """Runs ``fun`` once, compiled if possible (see ``autodiff.libraries.registry``)."""
     with jax.enable_x64(True):
         if not isinstance(fun, TracedCall):
             return trace_anew(fun, arrays)

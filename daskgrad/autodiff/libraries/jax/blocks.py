@@ -137,7 +137,7 @@ Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
 def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
-    """The values and gradients of runs of items (see ``backends.protocol``)."""
+    """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
     parts = [part_of(field) for field in block.fields]
     groups: dict[Hashable, Group] = {}
     begin, held = 0, 0
