@@ -281,7 +281,7 @@ def modules():
     return {name: nodes(path.read_text()) for name, path in MODULES.items()}
 
 
-PAGES = {"dashboards.pages", "dashboards.scheduler_plugin"}  # of the server that Dask has opened
+PAGES = {"dashboards.pages", "dashboards.feeding"}  # of the server that Dask has opened
 
 
 def test_no_module_opens_a_port(modules):
@@ -306,31 +306,29 @@ def test_the_check_sees_an_open_port(source, ports):
 # --------------------------------------------------------------------------- what is unpickled
 
 UNPICKLED = {  # module -> what it loads, and why that came over Dask's own channels
-    "backends.registry": "a registered backend: part of a model",
-    "backends.autograd.pickling": "a model's function: `autodiff.models.model` calls it",
-    "backends.jax.pickling": "a model's function: `autodiff.models.model` calls it",
-    "backends.torch": "a model's function: `autodiff.models.model` calls it",
-    "backends.by_hand.function": "a model's function: `autodiff.models.model` calls it",
-    "compiled.lines": "a line that it wrote itself of a model's calls",
-    "compiled.backward": "an index in a line that it wrote itself",
-    "compiled.program": "the program that it wrote itself of a model's calls",
-    "compiled.backend": "a model's function, by autograd's backend",
-    "compiled.shortcuts": "the function that it wrote itself of a program",
-    "models.model": "a model's function: part of a task, or of a parcel that a worker was sent",
-    "models.portable_errors": "what it has just pickled, to see if another process can load it",
-    "values.sealed": "a tape that a worker or a spill file had, or a policy: Dask loads its bytes",
-    "models.captured": "a tape, by `autodiff.models.travel`",
-    "models.pullbacks": "a tape, by `autodiff.models.captured`",
-    "tasks.spilling": "what Dask's serializers of messages and spill files hand to it",
-    "resident.call": "a worker's reply to a call of the client's",
-    "resident.connection": "workers' replies to a question about attached arrays",
-    "resident.evaluations": "what this process itself packed for a call that it repeats",
-    "resident.attachment": "an optimiser that this process itself packed, for a copy of it",
-    "resident.worker_sums": "the replies of the workers that a worker has passed a call on to",
-    "resident.messages": "lists in a task's data, and what the modules around it unpack",
-    "resident.parcels": "a value that came with a call, at its first use",
-    "resident.worker_replicas": "an array, or what changed of it, that came with a call",
-    "resident.worker_plugin": "what a worker is asked to do: an argument of its handler",
+    "autodiff.libraries.registry": "a registered backend: part of a model",
+    "autodiff.tape.pickling": "a model's function: `autodiff.models.model` calls it",
+    "autodiff.libraries.jax.arrays": "a model's function: `autodiff.models.model` calls it",
+    "autodiff.libraries.torch": "a model's function: `autodiff.models.model` calls it",
+    "autodiff.libraries.by_hand": "a model's function: `autodiff.models.model` calls it",
+    "autodiff.compiled.lines": "a line that it wrote itself of a model's calls",
+    "autodiff.compiled.backward": "an index in a line that it wrote itself",
+    "autodiff.compiled.program": "the program that it wrote itself of a model's calls",
+    "autodiff.compiled.backend": "a model's function, by autograd's backend",
+    "autodiff.compiled.shortcuts": "the function that it wrote itself of a program",
+    "autodiff.models.model": "a model's function: part of a task, or of a parcel that a worker was sent",
+    "autodiff.models.failures": "what it has just pickled, to see if another process can load it",
+    "autodiff.values.memory": "a tape that a worker or a spill file had, or a policy: Dask loads its bytes",
+    "autodiff.models.captured": "a tape, by `autodiff.models.travel`",
+    "autodiff.models.pullbacks": "a tape, by `autodiff.models.captured`",
+    "tasks.task_functions": "what Dask's serializers of messages and spill files hand to it",
+    "placed.call": "a worker's reply to a call of the client's",
+    "placed.connection": "workers' replies to a question about attached arrays",
+    "placed.attachment": "what this process itself packed for a call that it repeats",
+    "placed.worker_sums": "the replies of the workers that a worker has passed a call on to",
+    "placed.messages": "lists in a task's data, and what the modules around it unpack",
+    "placed.worker_store": "an array, or what changed of it, that came with a call",
+    "placed.worker": "what a worker is asked to do: an argument of its handler",
 }
 
 PICKLERS = ("pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib")
