@@ -94,7 +94,7 @@ def kills_once(tmp_path, deadly):
     """A model that writes down its items, and of which some kill their workers the first time."""
 
     def model(item, x):
-        name = str(int(item[0]))
+        name = str(int(dg.value(item)[0]))
         if name in deadly and name not in lines(tmp_path / "killed"):
             write(tmp_path / "killed", name)
             os.kill(os.getpid(), signal.SIGKILL)
