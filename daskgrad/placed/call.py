@@ -388,11 +388,12 @@ class Call:
                 self._connection.note_versions(reply["address"], unknown)
             if reply["status"] == "no attached":
                 self._attached.lose(reply["address"])
-        self._connection.look_again(self._spreads, attempt.failures)
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
             for number, asked in enumerate(attempt.plan.asked):
                 self._count_death(number, asked.get(address, NOTHING_ASKED).numbers, address)
+        # Last: a worker that was counted is not among those that it finds, to be counted again.
+        self._connection.look_again(self._spreads, attempt.failures)
 
     def _count_death(self, number: int, blocks: Sequence[int], address: str) -> None:
         """Counts the death of a worker that was asked for these blocks of a sum."""

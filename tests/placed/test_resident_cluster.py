@@ -25,6 +25,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
+from daskgrad.placed import connection
 from daskgrad.placed.connection import LINGER
 
 pytestmark = [
@@ -93,7 +94,7 @@ def kills_once(tmp_path, deadly):
     """A model that writes down its items, and of which some kill their workers the first time."""
 
     def model(item, x):
-        name = str(int(item[0]))
+        name = str(int(dg.value(item)[0]))
         if name in deadly and name not in lines(tmp_path / "killed"):
             write(tmp_path / "killed", name)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -120,6 +121,34 @@ def test_more_workers_may_die_in_a_call_than_of_one_block(where, frail, tmp_path
             value, slope = gradient(X)
     assert_right((value, slope))
     assert len(lines(tmp_path / "killed")) == 5
+
+
+def test_a_worker_of_whose_death_the_scheduler_learns_late_dies_once(monkeypatch, frail, tmp_path):
+    """It is asked once more, where that is between two questions of the client."""
+    whole_again(frail)
+    known, is_late = {}, [True]
+
+    def late(ask):
+        def asked(client):
+            if not lines(tmp_path / "killed"):
+                known.update(ask(client))
+            elif is_late:
+                is_late.clear()
+                return {**known}
+            else:
+                wait_until(lambda: {*known} - {*ask(client)})
+            return ask(client)
+
+        return asked
+
+    for name in ("workers_of", "present_workers"):
+        monkeypatch.setattr(connection, name, late(getattr(connection, name)))
+    model = kills_once(tmp_path, ["3"])
+    gradient = dg.value_and_grad(lambda rows, x: dg.map_sum(model, rows, x), (0, 1))
+    with allowed_failures(frail, 1):
+        value, (_, slope) = gradient(numpy.stack(ITEMS), X)
+    assert_right((value, slope))
+    assert not is_late
 
 
 def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, gate):
