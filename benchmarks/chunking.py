@@ -7,7 +7,7 @@ What is measured: the time of one value and gradient of the same sum of 1,024 mo
 of work, ``ragged_models``), which ``dg.place(items, grainsize=...)`` cuts into 1, 2, 4 ... 1,024
 chunks: the curve that users of Stan's ``reduce_sum`` draw. Each is measured on a cluster of one
 worker process and on one of two, of one thread each, for resident sums and for the graph
-mode (``daskgrad.placed.enabled`` is False), each with clusters of its own. All cells run in every
+mode (``daskgrad.resident.enabled`` is False), each with clusters of its own. All cells run in every
 round, in random order, while the processes of the other clusters are stopped (``hosts``).
 
 A slow-down is the median over the rounds of one worker's time over its own time for one chunk in
@@ -50,7 +50,7 @@ def chunked(
 ) -> Iterator[dict[str, Program]]:
     """A cluster that holds the sum once for each number of chunks."""
     items = make_items(count)
-    with dask.config.set({"daskgrad.placed.enabled": MODES[mode]}), cluster(workers):
+    with dask.config.set({"daskgrad.resident.enabled": MODES[mode]}), cluster(workers):
         yield {
             cell_name(mode, workers, chunks): sum_over(dg.place(items, grainsize=count // chunks))
             for chunks in numbers

@@ -1,4 +1,4 @@
-"""Products: matrix products and ``tensordot``, summed over the chunks of the contracted axes."""
+"""Reductions: sums, extrema and norms over axes, and products that sum over axes."""
 
 import functools
 import itertools

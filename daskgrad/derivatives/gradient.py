@@ -1,4 +1,4 @@
-"""Gradients: records the nodes of a function, runs both passes and collects the gradients."""
+"""Gradients: ``grad`` and ``value_and_grad``, by a graph or by one compiled program."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

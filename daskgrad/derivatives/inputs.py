@@ -1,4 +1,4 @@
-"""Inputs: checks of functions, arguments and tangents, and the errors that they raise."""
+"""Inputs: checks of what derivatives take and return, and the errors and warnings of these."""
 
 import sys
 import warnings

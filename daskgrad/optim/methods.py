@@ -1,4 +1,4 @@
-"""Adaptive rates: each entry's step is scaled by the size of its gradients so far."""
+"""Methods: the rules of optimisers, with adaptive rates, momentum, or plain descent."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Schedules: rates as functions of the number of the step, 0, 1, 2 ..."""
+"""Schedules: rates as functions of the number of the step, 0, 1, 2 ...; clipped gradients."""
 
 import math
 from collections.abc import Callable, Mapping

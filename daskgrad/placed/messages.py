@@ -1,4 +1,4 @@
-"""Messages: values as bytes between client and workers.
+"""Messages: the format of what client and workers send; ``request`` decides what is sent.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.
@@ -19,7 +19,7 @@ from distributed.protocol import to_serialize
 
 from daskgrad.autodiff.tape.pickling import ModelPickler
 from daskgrad.autodiff.values.memory import align, canonical
-from daskgrad.tasks.clients import is_plain
+from daskgrad.tasks.sending import is_plain
 
 LARGE = 2**16  # bytes; a buffer of so many travels as a frame of its own, without a copy
 SMALL = 2**12  # bytes; up to so many an array stays in the pickle: a frame takes longer

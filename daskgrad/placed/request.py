@@ -29,7 +29,7 @@ from daskgrad.placed.samples import Sample
 from daskgrad.placed.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.placed.worker_sums import place_in_sent
 from daskgrad.sums.block_tasks import Summand
-from daskgrad.tasks.clients import named_if_unsendable
+from daskgrad.tasks.sending import named_if_unsendable
 
 
 class SpreadSum(NamedTuple):

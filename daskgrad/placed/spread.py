@@ -14,8 +14,9 @@ from distributed import Client, Future
 
 from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
-from daskgrad.tasks.clients import in_worker, named_if_unsendable
+from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.collections import is_there
+from daskgrad.tasks.sending import named_if_unsendable
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 

@@ -1,4 +1,4 @@
-"""Worker replicas: the copies of replicated arrays that one worker keeps."""
+"""Worker store: the replicated and attached arrays that one worker keeps."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence

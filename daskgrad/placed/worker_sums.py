@@ -227,7 +227,7 @@ class Job:
         return fill(fields, self._kept_rows)
 
     def _items_here(self) -> tuple[Sequence[Any], Sequence[tuple]]:
-        """What the request brings of the items (``requests.WorkerItems``)."""
+        """What the request brings of the items (``request.WorkerItems``)."""
         sums = self._rows.value()
         return sums[self._number] if sums else ((), ())
 

@@ -18,8 +18,8 @@ from distributed import Client, Future
 
 from daskgrad.autodiff.models.model import Model, SentFunction
 from daskgrad.autodiff.values.carriers import kept_or_made
-from daskgrad.tasks.clients import named_if_unsendable
 from daskgrad.tasks.keys import Names, task_label
+from daskgrad.tasks.sending import named_if_unsendable
 
 LARGE = 2**16  # bytes of a pickle
 MOST = 2**28  # bytes that a client holds on its cluster, or as many as an evaluation uses

@@ -23,8 +23,9 @@ from daskgrad.autodiff.models.travel import spilling
 from daskgrad.autodiff.values.carriers import Registrations, carrier
 from daskgrad.autodiff.values.memory import Sealed, canonical_for, takes_as_it_arrives
 from daskgrad.tasks import allocator
-from daskgrad.tasks.clients import in_worker, sealed_unless_plain
+from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.keys import Stage
+from daskgrad.tasks.sending import sealed_unless_plain
 
 
 class KeptTask(Task):

@@ -26,10 +26,11 @@ from daskgrad.autodiff.models.travel import sent
 from daskgrad.autodiff.values.carriers import sent_by_value
 from daskgrad.autodiff.values.memory import Sealed
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import active_client, named_if_unsendable, sealed_unless_plain
+from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
 from daskgrad.tasks.kept_models import sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
+from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.supervision import Supervised
 from daskgrad.tasks.task_functions import KeptTask, Picked, Planned, TaskFunction

@@ -44,7 +44,7 @@ def test_sums_where_the_items_are_make_no_tasks_and_the_same_bits(name, where, r
     for _ in range(2):  # units are chosen, and blocks moved
         assert_same(everything(name, place), expected)
     assert tasks_run(client) == before
-    with dask.config.set({"daskgrad.placed.enabled": False}):
+    with dask.config.set({"daskgrad.resident.enabled": False}):
         assert_same(everything(name, place), expected)
     assert tasks_run(client) > before
 

@@ -148,7 +148,7 @@ def test_placed_columns_have_the_bits_of_the_zip(name, local):
             expected = derive(program(None))
             assert_same(derive(program(dg.place)), expected)
         assert_same(derive(program(place)), expected)
-        with dask.config.set({"daskgrad.placed.enabled": False}):
+        with dask.config.set({"daskgrad.resident.enabled": False}):
             assert_same(derive(program(place)), expected)
 
 
@@ -177,7 +177,7 @@ def test_lost_columns_are_placed_again(frail):
         for _ in range(2):
             kill(frail, shards.plan[-1].worker)
             assert_same(fun(X), expected)
-        with dask.config.set({"daskgrad.placed.enabled": False}):
+        with dask.config.set({"daskgrad.resident.enabled": False}):
             kill(frail, shards.plan[-1].worker)
             assert_same(fun(X), expected)
 

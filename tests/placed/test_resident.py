@@ -313,7 +313,7 @@ def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(l
 
     for number in range(6):
         shards, results = dg.place(ROWS, 1), []
-        with dask.config.set({"daskgrad.placed.enabled": number % 3 > 0}):
+        with dask.config.set({"daskgrad.resident.enabled": number % 3 > 0}):
             with ThreadPoolExecutor(1) as pool:
                 calls = pool.submit(call_until_closed, shards, results)
                 wait_until(lambda results=results, number=number: len(results) > number)
@@ -553,7 +553,7 @@ def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, local
 
     expected = in_one_thread(summed(items, cube, grainsize=1), 0.3)
     expected_of_slices = in_one_thread(slices(items, 2), 0.3)
-    with dask.config.set({"daskgrad.placed.enabled": enabled}), dg.place(items, 3) as shards:
+    with dask.config.set({"daskgrad.resident.enabled": enabled}), dg.place(items, 3) as shards:
         assert shards.grainsize > shards.slice_size == 2
         for grainsize in ("auto", 3, 2):
             assert_same(summed(shards, cube, grainsize=grainsize)(0.3), expected)

@@ -737,10 +737,10 @@ def test_how_many_objects_a_node_holds_in_line(graph):
     enter = (lambda x: x) if graph == "parameters" else dg.delayed(first)
     leave = dg.delayed(last, compile=False)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
-        for count in (30, 30, 1030):
+        for count in (30, 30, 1030, 1030, 1030):
             dg.grad(lambda x, count=count: leave(program(count)(enter(x))))(point(count))
-    for few, again, many in [seen for seen in counts.values() if seen]:
-        assert (many - again) / 1000 < most + 0.5, few  # other threads hold objects, too
+    for few, again, *many in [seen for seen in counts.values() if seen]:
+        assert (min(many) - again) / 1000 < most + 0.5, few  # other threads hold objects, too
 
 
 def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):

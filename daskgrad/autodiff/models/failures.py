@@ -1,4 +1,4 @@
-"""Failures: notes on exceptions that name the stage, the model and the arguments."""
+"""Failures: notes on exceptions that name stage, model and arguments; how exceptions travel."""
 
 import copyreg
 import pickle

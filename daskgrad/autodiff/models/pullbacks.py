@@ -1,4 +1,4 @@
-"""Pullbacks: one call of a model, captured with the map from its cotangent to its inputs'.
+"""Pullbacks: calls captured with the map from a cotangent to the inputs'; sums of cotangents.
 
 ``capture`` is the forward task of a call and ``pull_back`` its backward task. The worker keeps a
 ``Captured`` between them. A pullback that arrives empty in another process is traced again from the

@@ -1,4 +1,4 @@
-"""Arrangements: functions whose value has only entries of the argument, in other places."""
+"""Manipulation: functions whose value has only entries of the arguments, in other places."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cumulated sums and products, and the functions that ignore NaNs.
+"""Functions along axes: cumulated, differenced, unwrapped, interpolated, without NaNs.
 
 A NaN that is ignored has the derivative zero; so has every entry of a slice of nothing but NaNs.
 """

@@ -1,4 +1,4 @@
-"""Array boxes: what NumPy's arrays have and autograd's boxes lack.
+"""Boxes: arrays and their traces in a model; what autograd's boxes lack, kept ones, hints.
 
 ``a += b`` of a traced array that somebody else holds is an error: for autograd's boxes it is
 ``a = a + b``. NumPy changes the array, and with it what another name or a view shows. So the box of

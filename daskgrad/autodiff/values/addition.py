@@ -1,4 +1,4 @@
-"""Addition: the sum of two values, leaf by leaf, plain or with its rounding error beside it."""
+"""Addition: sums of values, in an order that never changes, plain or compensated."""
 
 import functools
 import math

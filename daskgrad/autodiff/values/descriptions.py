@@ -1,4 +1,4 @@
-"""Descriptions: names of values, functions and arguments, for errors and task keys."""
+"""Descriptions: values in words, for errors, keys and HTML; what needs an optional library."""
 
 import functools
 import html

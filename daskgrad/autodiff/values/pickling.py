@@ -1,4 +1,4 @@
-"""Arrays as bytes: pickles arrays with their layout, so that results keep their bits.
+"""Pickling: arrays, classes and functions as bytes; arrays keep their layout, results their bits.
 
 NumPy pickles an array that is neither in C nor in Fortran order as a copy in C order, and sums and
 products of the copy may differ in the last bits. Here a view is pickled as its place in the memory
