@@ -105,11 +105,15 @@ def kills_once(tmp_path, deadly):
     return model
 
 
-@in_short("where", ["placed", "list", "rows"], "placed")
-def test_more_workers_may_die_in_a_call_than_of_one_block(where, frail, tmp_path):
+# Items in one block, or task, die of each other.
+DEADLY = [("placed", 1), ("list", 13), ("rows", 13)]
+
+
+@in_short(("where", "apart"), DEADLY, DEADLY[0])
+def test_more_workers_may_die_in_a_call_than_of_one_block(where, apart, frail, tmp_path):
     """Each kills one, so no block has killed many, though others waited there."""
     whole_again(frail)
-    model = kills_once(tmp_path, ["0", "1", "2", "3", "4"])
+    model = kills_once(tmp_path, [str(apart * number) for number in range(5)])
     items = dg.place(ITEMS) if where == "placed" else ITEMS
     gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
     with allowed_failures(frail, 3):
