@@ -103,7 +103,12 @@ def by_svd(la, a):
     return anp.dot(u * sizes / (1.0 + sizes**2), vh)
 
 
+def by_eigvals(la, a):
+    return anp.real(anp.sum(anp.linalg.eigvals(a) ** 3))
+
+
 SMOOTH = {"exp by eigh": by_eigh, "exp by eig": by_eig, "quotient by svd": by_svd}
+SMOOTH |= {"trace by eigvals": lambda la, a: by_eigvals(la, anp.eye(3) + a)}
 
 
 @functools.cache
@@ -229,7 +234,9 @@ def are_near(found, slopes):
     """Whether tangents are what the slopes allow, entry by entry."""
     for one, (slope, bound) in zip(found, slopes, strict=True):
         near = abs(one - slope) <= 1e-5 * abs(slope) + 10.0 * bound
-        yield np.where(np.isfinite(one), near | np.isnan(bound), ~(bound < 1e-3 * abs(slope)))
+        yield np.where(
+            np.isfinite(one), near | np.isnan(bound), ~(bound < 1e-3 * abs(slope) + 1e-6)
+        )
 
 
 def tangent_fault(place, tangents, pushed):
@@ -292,7 +299,7 @@ def fault(call, extreme):
             return cotangent_fault(place, tangents, gs, cotangents)
         return None if pushed is None else tangent_fault(place, tangents, pushed)
     left, right = inner(gs, pushed), inner(cotangents, tangents)
-    if abs(left - right) > 1e-6 * scale:
+    if np.isfinite(left) and not abs(left - right) <= 1e-6 * scale:
         return f"⟨g, Jv⟩ = {left:.6g}, ⟨Jᵀg, v⟩ = {right:.6g}"
     return tangent_fault(place, tangents, pushed)
 
@@ -303,11 +310,14 @@ WHOLE = "beyond 2**53 all numbers are whole"
 CANCELS = "its slope is the difference of two numbers that are nearly equal far out"
 SCIPYS = "SciPy's own value is inaccurate there"
 KNOWN = {  # of an extreme: the beginning of a call -> why it is wrong without a word
-    "zero": {"poly(#2": "the value of complex numbers is real there, and its tangent, too"},
+    "zero": {
+        "poly(#2": "the value of complex numbers is real there, and its tangent, too",
+        "scipy, exp by eig": "cotangents of vectors cancel exactly, as of vectors without use",
+    },
     "half of them zero": {"interp": "NumPy takes knots that do not increase"},
     "tied": {"setdiff1d(#0, assume_unique": "that was said of numbers that are not unique"},
     "tied up to rounding": {"corrcoef(#1": "of rows that are constant up to rounding"},
-    "whole numbers": {"special.modfresnel": f"{SCIPYS}, for negative numbers"},
+    "whole numbers": dict.fromkeys(("special.modfresnel", "special.itairy"), SCIPYS),
     "singular": {"scipy, lu_solve transposed": "the system has a solution, and others"},
     "large": {
         "special.modfresnel": CANCELS,

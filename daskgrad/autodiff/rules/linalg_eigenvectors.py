@@ -64,7 +64,9 @@ def guarded(
     epsilon = np.finfo(gaps.dtype).eps
     result = pull(values if np.all(gaps) else values + (apart(sizes) - sizes))
     strength = sum([norm(g) for _, g in parts])
-    scale = norm(plain(result)) + strength / np.max(np.abs(sizes), -1)  # of one without cancelling
+    largest = np.max(np.abs(sizes), -1)
+    uncancelled = strength / np.where(largest, largest, 1.0)
+    scale = np.where(largest, norm(plain(result)) + uncancelled, 0.0)
     nearest = np.min(gaps, (-2, -1))
     if not np.all(epsilon * count * strength <= notable(epsilon) * nearest * scale):
         require_accurate(factors, gaps, pair_errors(parts, epsilon), scale)
@@ -123,7 +125,8 @@ def advice(factors: Factors) -> str:
 def apart(sizes: np.ndarray) -> np.ndarray:
     """The values, with equal ones one unit in the last place apart."""
     sizes = sizes.copy()
-    step = np.spacing(np.max(np.abs(sizes), -1))
+    largest = np.max(np.abs(sizes), -1)
+    step = np.where(largest, np.spacing(largest), 1.0)
     for n in range(1, sizes.shape[-1]):
         is_equal = (sizes[..., :n] == sizes[..., n : n + 1]).any(-1)
         while np.any(is_equal):
@@ -179,11 +182,11 @@ def diagonal(matrix: Any) -> Any:
     return anp.diagonal(matrix, 0, -2, -1)
 
 
-def reciprocal_gaps(values: Any) -> Any:
-    """One over the gap of each pair: zero on the diagonal, NaN where values are equal."""
+def reciprocal_gaps(values: Any, none: float = np.nan) -> Any:
+    """One over the gap of each pair: zero on the diagonal; over ``none`` where values are equal."""
     size = np.shape(plain(values))[-1]
     gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
-    return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, np.nan, gaps)
+    return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, none, gaps)
 
 
 def eig_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
@@ -198,9 +201,12 @@ def eig_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable
 
 
 def pull_eig(values: Any, vectors: Any, g: Any) -> Any:
-    """autograd's rule, which adds 1e-20 to gaps: too much for small matrices."""
+    """autograd's rule, which adds 1e-20 to gaps: too much for small matrices.
+
+    Values are equal only where no vector is used.
+    """
     identity, turned = np.eye(np.shape(plain(values))[-1]), transposed(vectors)
-    of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values)
+    of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values, 1.0)
     along = anp.matmul(anp.matmul(turned, anp.conj(vectors)), anp.real(of_vectors) * identity)
     inner = identity * g[0][..., None, :] + quotients * of_vectors - quotients * along
     return anp.matmul(anp.matmul(linalg.inv(turned), inner), turned)
