@@ -160,7 +160,7 @@ def flat_residuals(
         found = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
         found = scipy.optimize.root(residuals, x0, jac=residuals.jacobian)
         found = scipy.optimize.least_squares(residuals, x0, jac=residuals.sparse_jacobian)
-    found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)    # large ones
+        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)  # large ones
 
     Parameters
     ----------
