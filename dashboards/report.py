@@ -103,8 +103,7 @@ def micro(when: float, recorder: Recorder) -> float:
     return (when - recorder.begin) * 1e6
 
 
-# -------------------------------------------------------------------------------------------------
-# Report: what was evaluated within a context, as one HTML file, and as a trace for Perfetto.
+# ------------------------------------------------------------------------------------------ report
 
 Path = str | os.PathLike[str]
 

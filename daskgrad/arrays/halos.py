@@ -124,8 +124,7 @@ def frame_of(
     return Frame(layout.block_shape(index), low, high, widths, parts)
 
 
-# -------------------------------------------------------------------------------------------------
-# Halos: edges that blocks send, frames that are made of them, and padding at the boundary.
+# ------------------------------------------------------------------------------------------- halos
 
 Edges = list[tuple[Any, ...]]  # for each direction the leaves of the edge
 

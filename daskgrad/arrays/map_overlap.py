@@ -143,8 +143,7 @@ def send_parts(
     backward.send(node.inputs[0], Contribution(part(0), saw_value=saw_value))
 
 
-# -------------------------------------------------------------------------------------------------
-# map_overlap: steps on the blocks of a grid, which exchange their edges.
+# ------------------------------------------------------------------------------------- map_overlap
 
 KINDS = ("periodic", "reflect", "nearest")
 NO_CALL = Call((), Structure(flatten(((), {}))[1]), ())

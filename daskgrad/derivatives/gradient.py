@@ -177,8 +177,7 @@ def write(gradient: Any, out: Any) -> Any:
     return out
 
 
-# -------------------------------------------------------------------------------------------------
-# Gradients: records the nodes of a function, runs both passes and collects the gradients.
+# --------------------------------------------------------------------------------------- gradients
 
 
 def value_and_grad(

@@ -236,8 +236,7 @@ def sources_of(graph: Graph) -> list[Source]:
     return [source for node in sums for source in node.items.sources]
 
 
-# -------------------------------------------------------------------------------------------------
-# In line: an evaluation in the calling thread, without a graph of Dask's, as far as that is best.
+# ----------------------------------------------------------------------------------------- in line
 
 CLUSTER_SECONDS = 0.1  # before the rest is sent to the cluster, where a graph takes as long
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: quicker ones need not be handed over

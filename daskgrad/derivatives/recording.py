@@ -81,8 +81,7 @@ def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
     return leaf if is_alone and is_whole and leaf.flags.writeable else leaf.copy()
 
 
-# -------------------------------------------------------------------------------------------------
-# One call of a user's function, with variables in the place of what is differentiated.
+# --------------------------------------------------------------------------------------- recording
 
 
 class Recording:

@@ -110,8 +110,7 @@ def nbytes_of(inputs: Sequence[Any], sent: Sequence[Any]) -> int:
     return nbytes(flatten((list(inputs), list(sent)))[0])
 
 
-# -------------------------------------------------------------------------------------------------
-# Attachment: the attached arrays of some shards, whose truth is known here without the arrays.
+# -------------------------------------------------------------------------------------- attachment
 
 STEPS = 128  # at most, that are repeated for what was lost
 LEAST = 2**20  # bytes that may be remembered, however small the arrays are

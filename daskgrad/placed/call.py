@@ -235,8 +235,7 @@ def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> 
     return Captured(total.value, found, total.seen, total.fingerprint)
 
 
-# -------------------------------------------------------------------------------------------------
-# Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again.
+# -------------------------------------------------------------------------------------------- call
 
 ATTEMPTS = 20  # of one call
 numbers = itertools.count()

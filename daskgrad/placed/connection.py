@@ -116,8 +116,7 @@ class PresencePlugin(SchedulerPlugin):
             self._removal = asyncio.ensure_future(removal)
 
 
-# -------------------------------------------------------------------------------------------------
-# Connection: a client's plugins on its cluster, its workers, and what each worker has.
+# -------------------------------------------------------------------------------------- connection
 
 logger = logging.getLogger("daskgrad")
 

@@ -60,8 +60,7 @@ class Readable:
             yield
 
 
-# -------------------------------------------------------------------------------------------------
-# Replicas: arrays of which each worker keeps a copy, and the changes that bring it up to date.
+# ---------------------------------------------------------------------------------------- replicas
 
 LOGGED = 256  # bytes that a change in the log takes beside its indices
 

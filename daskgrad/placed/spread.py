@@ -134,8 +134,7 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     return max(1, int(min(by_time, by_threads, len(costs))))
 
 
-# -------------------------------------------------------------------------------------------------
-# Spread: which worker evaluates which blocks of a sum, and how long they take.
+# ------------------------------------------------------------------------------------------ spread
 
 EVERY = 8  # calls, of which one is measured, so that there are two between moves of blocks
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms

@@ -93,8 +93,7 @@ def settle(result: asyncio.Future, set_result: Callable[[Any], None], to: Any) -
         set_result(to)
 
 
-# -------------------------------------------------------------------------------------------------
-# Worker plugin: evaluates the blocks that its worker holds when a client calls it.
+# ----------------------------------------------------------------------------------- worker plugin
 
 EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs

@@ -450,8 +450,7 @@ class Line:
         return min(height(MOVE), height(-MOVE)) < 0.5 * height(0.0)
 
 
-# -------------------------------------------------------------------------------------------------
-# Initial value problems of ordinary differential equations, as in ``scipy.integrate``.
+# -------------------------------------------------------------------------- initial value problems
 
 STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step, Radau: RadauStep}
 METHODS: dict[Any, type] = {method.__name__: method for method in STEPS}

@@ -294,8 +294,7 @@ def interpn(
     return RegularGridInterpolator(points, values, method, bounds_error, fill_value)(xi)
 
 
-# -------------------------------------------------------------------------------------------------
-# Interpolation, as in ``scipy.interpolate``: cubic splines, and linear ones on grids.
+# ----------------------------------------------------------------------------------- interpolation
 
 KINDS = ("not-a-knot", "periodic", "clamped", "natural")
 

@@ -389,8 +389,7 @@ def moved(numbers: Iterable, move: float) -> list[Any]:
     return [n + move * size * direction(np.shape(n)) for n, size in pairs]
 
 
-# -------------------------------------------------------------------------------------------------
-# Integrals of functions, as in ``scipy.integrate.quad``.
+# -------------------------------------------------------------------------- integrals of functions
 
 
 def quad(

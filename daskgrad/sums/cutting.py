@@ -95,8 +95,7 @@ def as_slice(items: Any) -> Any:
     return items[0] if isinstance(items, Partitions) else items
 
 
-# -------------------------------------------------------------------------------------------------
-# Cutting: what a sum runs over, cut into blocks of items.
+# ----------------------------------------------------------------------------------------- cutting
 
 BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
 SLICE_ROWS = 2**15  # in a slice of arrays: rows of a few numbers take a millisecond or two

@@ -49,8 +49,7 @@ def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any
         raise
 
 
-# -------------------------------------------------------------------------------------------------
-# Sums and means: what users call to add up models: over items, over slices of them, over nodes.
+# ---------------------------------------------------------------------------------- sums and means
 
 Summation = Literal["pairwise", "compensated"]
 

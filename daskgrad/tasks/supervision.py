@@ -89,8 +89,7 @@ def restrictions(task: Any) -> dict[str, Any]:
     return {kind: value for kind, value in asked.items() if value}
 
 
-# -------------------------------------------------------------------------------------------------
-# Supervision: waits for results of a cluster only as long as it can compute them.
+# ------------------------------------------------------------------------------------- supervision
 
 SELDOM = 5.0  # seconds at most between two looks
 RESTART = "scheduler-restart"  # two of Dask's reasons for cancelling futures

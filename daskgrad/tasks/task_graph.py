@@ -133,8 +133,7 @@ def nothing(*_: Any) -> None:
     """What a task does that only puts others in order."""
 
 
-# -------------------------------------------------------------------------------------------------
-# Task graph: the tasks of one evaluation, which Dask runs, or the calling thread.
+# -------------------------------------------------------------------------------------- task graph
 
 
 class Where(Enum):

@@ -518,7 +518,6 @@ def linearize(
     return [value], push
 
 
-# -------------------------------------------------------------------------------------------------
-# The backend of models that bring their own gradient: the function returns value and gradient.
+# --------------------------------------------- the backend of models that bring their own gradient
 
 finds_writes = False

@@ -262,8 +262,7 @@ def value(leaf: Any) -> Any:
     return np.array(plain.tolist(), dtype)[()]  # in a nested derivative it shows no memory
 
 
-# -------------------------------------------------------------------------------------------------
-# The PyTorch backend: models get CPU tensors, and may move them to any device.
+# ----------------------------------------------------------------------------- the pytorch backend
 
 dumps, loads = Pickles().dumps, pickle.loads  # PyTorch's own functions are sent by name
 

@@ -103,8 +103,7 @@ def make_plain(error: Exception) -> None:
                 setattr(each, name, repr(value))
 
 
-# -------------------------------------------------------------------------------------------------
-# Failures: notes on exceptions that name the stage, the model and the arguments.
+# ---------------------------------------------------------------------------------------- failures
 
 
 class Partition(NamedTuple):

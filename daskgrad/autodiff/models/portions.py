@@ -126,8 +126,7 @@ def _add_rows(terms: Sequence[Any]) -> Any:
     return leaf
 
 
-# -------------------------------------------------------------------------------------------------
-# Portions: cotangents of single items of a list, tuple or dict that a model returned.
+# ---------------------------------------------------------------------------------------- portions
 
 CONTAINERS = (list, tuple, dict)
 

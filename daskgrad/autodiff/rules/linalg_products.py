@@ -181,8 +181,7 @@ def unless_same(axes: Axes) -> Axes | None:
     return None if axes == tuple(range(len(axes))) else axes
 
 
-# -------------------------------------------------------------------------------------------------
-# Products of vectors and arrays.
+# ----------------------------------------------------------------------------- products of vectors
 
 Meta = tuple[tuple[int, ...], int, np.dtype, bool]  # what anp.metadata returns
 

@@ -290,8 +290,7 @@ def is_in(package: str, module: str, name: str) -> bool:
     return hasattr(importlib.import_module(f"{package}.{module}"), name)
 
 
-# -------------------------------------------------------------------------------------------------
-# Array boxes: what NumPy's arrays have and autograd's boxes lack.
+# ------------------------------------------------------------------------------------- array boxes
 
 Autograds: Any = numpy_boxes.ArrayBox
 CALL = anp.sin.__code__  # autograd's wrapper of each primitive

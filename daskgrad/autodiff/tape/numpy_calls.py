@@ -110,8 +110,7 @@ def answers_itself(*args: Any) -> Any:
     return NotImplemented
 
 
-# -------------------------------------------------------------------------------------------------
-# Plain calls: functions of plain NumPy and SciPy that are called with traced values.
+# ------------------------------------------------------------------------------------- plain calls
 
 
 def install_plain_calls() -> None:

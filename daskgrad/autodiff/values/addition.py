@@ -307,8 +307,7 @@ def _finite(error: Any, swapped: Any) -> Any:
     return np.where(np.isfinite(error), error, np.zeros_like(error))[()]
 
 
-# -------------------------------------------------------------------------------------------------
-# Addition: the sum of two values, leaf by leaf, plain or with its rounding error beside it.
+# ---------------------------------------------------------------------------------------- addition
 
 
 def add_values(first: Any, second: Any, owned: bool = False) -> Any:

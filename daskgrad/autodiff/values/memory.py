@@ -85,8 +85,7 @@ def align(buffer: Any) -> Any:
     return copy
 
 
-# -------------------------------------------------------------------------------------------------
-# Memory: arrays as NumPy makes them, in C order, aligned, with NumPy's own dtypes.
+# ------------------------------------------------------------------------------------------ memory
 
 OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] + "efdgFDG"}
 

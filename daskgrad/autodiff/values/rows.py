@@ -70,8 +70,7 @@ def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
             array[place] = np.add.reduce(np.concatenate([array[place][np.newaxis], rest]))
 
 
-# -------------------------------------------------------------------------------------------------
-# Rows: the cotangent of an array of which only some entries were used; all others are zero.
+# -------------------------------------------------------------------------------------------- rows
 
 SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
 MANY = 4  # if this many times the rows are more than the array has, an array is as quick

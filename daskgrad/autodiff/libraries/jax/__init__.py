@@ -156,8 +156,7 @@ def hint(error: Exception, stage: str) -> str | None:
     return HINT if isinstance(error, ERRORS) or is_assignment else None
 
 
-# -------------------------------------------------------------------------------------------------
-# The JAX backend: models compiled once a worker for each kind of call, in double precision.
+# --------------------------------------------------------------------------------- the jax backend
 
 # Its own arrays cannot be written into; a model that is not compiled sees NumPy's.
 finds_writes = False

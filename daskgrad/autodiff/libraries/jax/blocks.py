@@ -128,8 +128,7 @@ def loop_of(
         return compiled.loops[which]
 
 
-# -------------------------------------------------------------------------------------------------
-# Blocks: evaluates the items of a block of a sum in loops, items of one kind together.
+# ------------------------------------------------------------------------------------------ blocks
 
 HELD = 2**22  # bytes of items and gradients that are held at a time
 
