@@ -44,14 +44,18 @@ def client_of(frail):
         yield client
 
 
+ENDED = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+
+
 def whole_again(client, count=2):
     """Starts others for workers that are closed, closes those too many, and waits for the rest."""
     cluster = client.cluster
-    nannies = [nanny for nanny in cluster.workers.values() if nanny.status == Status.running]
-    if len(nannies) < count:  # what is killed, a nanny starts again
-        cluster.scale(len(cluster.worker_spec) + count - len(nannies))
 
     def is_whole():
+        nannies = [cluster.workers.get(name) for name in cluster.worker_spec]
+        ended = [nanny for nanny in nannies if nanny is not None and nanny.status in ENDED]
+        if count + len(ended) > len(nannies):  # what is killed, a nanny starts again
+            cluster.scale(count + len(ended))
         found = running(client)
         if too_many := found[count:]:  # one that just holds what no other can take stays: again
             client.retire_workers(too_many, close_workers=True)
