@@ -244,7 +244,7 @@ numbers = itertools.count()
 def call_workers(
     client: Client, sums: Sequence[tuple[ReductionNode, Summand, Sequence[Any]]]
 ) -> "Call":
-    """One call for the sums of one cluster, so that the point goes out once a worker."""
+    """As ``sums.placed.call_workers`` says."""
     connection = connection_of(client)
     return Call(connection, [spread_sum(connection, *parts) for parts in sums])
 

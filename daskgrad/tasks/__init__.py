@@ -9,4 +9,4 @@ key that it knows. Each wait has a limit: Dask itself waits for ever if no worke
 from daskgrad.tasks import settings, task_functions
 
 settings.install()
-task_functions.install()
+task_functions.install_spilling()

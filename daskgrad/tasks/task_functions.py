@@ -222,8 +222,8 @@ def _as_dask(arg: Any, held: Held) -> Any:
 # that changed, the policy would use the wrong one of its two rates.
 
 
-def install() -> None:
-    """Registers the two functions with Dask, for pullbacks."""
+def install_spilling() -> None:
+    """Registers with Dask how pullbacks are spilled and sent."""
     dask_serialize.register(Captured, serialize)
     dask_deserialize.register(Captured, deserialize)
 
