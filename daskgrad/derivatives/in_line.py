@@ -29,16 +29,26 @@ from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.carriers import carrier, kept_or_made
-from daskgrad.autodiff.values.cotangents import nbytes
+from daskgrad.autodiff.values.cotangents import Leaves, nbytes
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
-from daskgrad.graph.sum_of_nodes import build_sum
-from daskgrad.sums.adding import CapturedSubtrees, add_captured, require_gradient, round_sum
+from daskgrad.sums.adding import CapturedSubtrees, require_gradient, round_sum
 from daskgrad.sums.block_tasks import Summand, TracedSum
-from daskgrad.sums.item_sum import ReductionNode, build_captures
+from daskgrad.sums.item_cotangents import (
+    item_cotangents_in,
+    join,
+    with_item_cotangents,
+    without_items,
+)
+from daskgrad.sums.item_sum import (
+    ReductionNode,
+    build_captured_sum,
+    build_captures,
+    build_summed,
+)
 from daskgrad.sums.placed import ArrayTermsError, CallOfWorkers, call_workers
 from daskgrad.sums.sources import Source
 from daskgrad.tasks import observers
@@ -453,9 +463,10 @@ def capture_here(
 
     The blocks that are left then are tasks, unless Dask's threads would not end sooner.
     """
-    summand = node.summand(graph)
+    summand, fields = node.summand(graph), node.active_fields(graph)
     traced = TracedSum(node.model, summand, inputs)
-    firsts, terms = node.items.firsts, traced.no_terms()
+    are_rows = [node.items.are_rows(field) and not node.items.slices for field in fields]
+    firsts, terms = node.items.firsts, traced.no_terms(are_rows)
     done = 0
     for start, done in runs_here(len(firsts), budget, comparison):
         traced.add(terms, firsts[start], node.items.here(start, done))
@@ -463,13 +474,36 @@ def capture_here(
             break
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
-    if done == len(firsts):
-        return round_sum(captured)
-    subtrees = CapturedSubtrees(len(firsts), node.summation)
-    subtrees.put((done.bit_length() - 1, 0), captured)
-    for place, captured in comparison.hand_over(capture_with_dask, node, summand, inputs, done):
-        subtrees.put(place, captured)
-    return subtrees.rounded()
+    total = without_items(captured)
+    rest: list[list[Leaves]] = [[] for _ in fields]
+    if done < len(firsts):
+        subtrees = CapturedSubtrees(len(firsts), node.summation)
+        subtrees.put((done.bit_length() - 1, 0), total)
+        args = (node, summand, inputs, done, len(fields))
+        parts, rest = comparison.hand_over(capture_with_dask, *args)
+        for place, part in parts:
+            subtrees.put(place, part)
+        total = subtrees.total()
+    total = round_sum(total)
+    if not fields:
+        return total
+    joined = [
+        join_items(node, field, item_cotangents_in(captured, number), done, rest[number])
+        for number, field in enumerate(fields)
+    ]
+    return with_item_cotangents(total, [tuple(joined)])
+
+
+def join_items(
+    node: ReductionNode, field: int, here: Leaves, done: int, rest: Sequence[Leaves]
+) -> Leaves:
+    """The cotangents of one field of all items: what came of the first blocks ``here``, and the
+    ``rest``, block by block."""
+    are_rows, sizes = node.items.are_rows(field), node.items.sizes
+    parts, counts = [here], [sum(sizes[:done])]
+    if are_rows and node.items.slices:
+        parts, counts = [(leaf,) for leaf in here], sizes[:done]
+    return join([*parts, *rest], are_rows, [*counts, *sizes[done:]])
 
 
 def runs_here(count: int, budget: Budget, comparison: Comparison) -> Iterator[tuple[int, int]]:
@@ -505,19 +539,28 @@ def growth(spent: float, limit: float) -> int:
 
 
 def capture_with_dask(
-    node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int
-) -> list[tuple[Any, Captured]]:
-    """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees."""
-    tasks = TaskGraph()
+    node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int, fields: int
+) -> tuple[list[tuple[Any, Captured]], list[list[Leaves]]]:
+    """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees.
+
+    And for each differentiated field of the items their cotangents, block by block.
+    """
+    tasks = TaskGraph(where())
     given = [tasks.constant(value, node.name) for value in inputs]
     data = node.items.blocks(tasks, node.name)
+    blocks = build_captures(node, tasks, summand, given, data[done:])
+    summed = build_summed(node, tasks, blocks) if fields else blocks
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
-        blocks = build_captures(node, tasks, summand, given, data[start:stop])
+        part = summed[start - done : stop - done]
         places.append(place)
-        total = build_sum(node, tasks, blocks, "forward", add_captured, are_all=False)
-        keys.append(total.key)
-    return list(zip(places, tasks.compute(keys), strict=True))
+        keys.append(build_captured_sum(node, tasks, part, are_all=False).key)
+    for number in range(fields):
+        own = [node.build_pick(tasks, "cotangent", item_cotangents_in, b, number) for b in blocks]
+        keys.append(node.build_task(tasks, "cotangent", list, own).key)
+    results = tasks.compute(keys)
+    parts = zip(places, results[: len(places)], strict=True)
+    return list(parts), list(results[len(places) :])
 
 
 def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:

@@ -121,8 +121,7 @@ def item_cotangents_of(
     if the terms are not scalars: the sum of the blocks raises that error.
     """
     require_same_value(captured, summed.fingerprint, model)
-    gradient = captured.pullback
-    return gradient.item_cotangents[number] if isinstance(gradient, ItemGradient) else None
+    return item_cotangents_in(captured, number)
 
 
 def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
@@ -133,9 +132,13 @@ def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]
     return Captured(captured.value, gradient, captured.seen, captured.fingerprint)
 
 
-def item_cotangents_in(captured: Captured, number: int) -> tuple[Leaves, ...]:
-    """The cotangents of the items of a sum, block by block, for the field with this number."""
-    return captured.pullback.item_cotangents[number]
+def item_cotangents_in(captured: Captured, number: int) -> Any:
+    """The cotangents of the items of a block, or of a sum block by block; ``number`` of the fields.
+
+    ``None`` if the terms are not scalars.
+    """
+    gradient = captured.pullback
+    return gradient.item_cotangents[number] if isinstance(gradient, ItemGradient) else None
 
 
 def pull_back_items(

@@ -203,8 +203,7 @@ class ReductionNode(AddedNode):
         The workers also evaluate it if it may turn out not to be one real number: it usually is.
         """
         if not self.is_for_workers(client):
-            is_plain = self.items.is_here and not self.own
-            return is_plain and self in graph.active and self.is_fused(graph)
+            return self.items.is_here and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
@@ -389,9 +388,7 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     tasks, fields = forward.tasks, range(len(node.active_fields(forward.graph)))
     args = (node.summand(forward.graph), shared_values(node, forward))
     blocks = build_captures(node, tasks, *args, node.items.blocks(tasks, node.name))
-    summed = blocks
-    if fields:
-        summed = [node.build_task(tasks, "forward", without_items, block) for block in blocks]
+    summed = build_summed(node, tasks, blocks) if fields else blocks
     model, pairs = tasks.shared(node.model), list(zip(blocks, summed, strict=True))
     item_cotangents = [
         [
@@ -400,8 +397,20 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
         ]
         for n in fields
     ]
-    total = build_sum(node, tasks, summed, "forward", add_captured)
-    return FusedBlocks(node, total, item_cotangents)
+    return FusedBlocks(node, build_captured_sum(node, tasks, summed), item_cotangents)
+
+
+def build_summed(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
+    """What is added up of blocks, whose items have cotangents of their own."""
+    return [node.build_pick(tasks, "forward", without_items, block) for block in blocks]
+
+
+def build_captured_sum(
+    node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any], are_all: bool = True
+) -> Any:
+    """The task that adds up blocks; ``are_all``: there are no others."""
+    total = build_sum(node, tasks, summed, "forward", add_captured, are_all=are_all)
+    return tasks.keep("forward", node.key_name, total)
 
 
 def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:

@@ -83,6 +83,19 @@ PROGRAMS = {
     ),
 }
 
+OWN = {  # of a point that has a number for each item
+    "numbers of items": lambda p: dg.map_sum(weighted, dg.zip(ROWS, p), p[:4], grainsize=4) * 0.3,
+    "numbers, compensated": lambda p: dg.map_sum(
+        weighted, dg.zip(ROWS, p), X, grainsize=4, summation="compensated"
+    ),
+    "slices of numbers": lambda p: (
+        dg.reduce_sum(slice_of_pairs, dg.zip(ROWS, p), p[:4], grainsize=7) * 0.3
+    ),
+    "numbers of some items": lambda p: dg.map_sum(
+        lambda pair, x: weighted(pair, x) if pair[0][0] > 0 else pair[0][0], dg.zip(ROWS, p), X
+    ),
+}
+
 
 @contextlib.contextmanager
 def in_line(seconds):
@@ -100,20 +113,20 @@ def bits(found):
     return value.tobytes(), gradient.tobytes()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, *OWN])
 def test_the_bits_are_those_of_a_scheduler(name, monkeypatch):
     """However much runs in line, and where all that is left does after a few quick steps."""
-    gradient = dg.value_and_grad(PROGRAMS[name])
+    gradient, x = dg.value_and_grad({**PROGRAMS, **OWN}[name]), NUMBERS if name in OWN else X
     with in_line(0), dask.config.set(scheduler="sync"):
-        expected = bits(gradient(X))
+        expected = bits(gradient(x))
     for seconds in (*BUDGETS, 60):
         with in_line(seconds), dask.config.set(scheduler="threads"):
-            assert bits(gradient(X)) == expected
+            assert bits(gradient(x)) == expected
     for quick in (1, 3):
         steps = iter([2] * quick)
         monkeypatch.setattr(inline, "growth", lambda spent, limit, steps=steps: next(steps, 1))
         with dask.config.set(scheduler="sync"):
-            assert bits(gradient(X)) == expected
+            assert bits(gradient(x)) == expected
 
 
 @pytest.mark.parametrize("length", [30, 10_000], ids=["in the task", "a key of its own"])

@@ -627,6 +627,42 @@ def test_only_the_blocks_of_a_variable_are_sent(seen):
     assert not any(np.size(data) == big.size for data in held)
 
 
+@pytest.mark.parametrize("blocks", [2, 8, 64])
+@pytest.mark.parametrize("is_long", [False, True])
+def test_items_that_are_differentiated_cost_one_task_a_sum(blocks, is_long, clock, monkeypatch):
+    """A sum that stays has no task a block, and a block that is handed over has one."""
+    here, there = Counter(), Counter()
+    add, build = in_line.AtOnce.add, TaskGraph.high_level_graph
+
+    def added(tasks, key, *args, **how):
+        here[stage(key)] += 1
+        return add(tasks, key, *args, **how)
+
+    def built(tasks, *keys):
+        graph = build(tasks, *keys)
+        there.update([stage(key) for key, node in dict(graph).items() if not is_data(node)])
+        return graph
+
+    def term(item, x):
+        clock.move(float(is_long))
+        return np.sum(np.sin(item)) * x[0]
+
+    monkeypatch.setattr(in_line.AtOnce, "add", added)
+    monkeypatch.setattr(TaskGraph, "high_level_graph", built)
+    items = np.ones((blocks, 3))
+    with dask.config.set({"daskgrad.inline.seconds": 0.02, "scheduler": "threads"}):
+        dg.grad(lambda p, x: dg.map_sum(term, p, x, grainsize=1), (0, 1))(items, X)
+    assert here == {"forward": 1, "cotangent": 1, "backward": 2}
+    if not is_long:
+        assert not there
+        return
+    subtrees = list(in_line.subtrees_from(1, blocks))
+    alone = sum([stop - start == 1 for start, stop, _ in subtrees])  # without its items
+    sums = sum([adders(stop - start) for start, stop, _ in subtrees])
+    assert there["forward"] == blocks - 1 + alone + sums
+    assert there["cotangent"] == 1
+
+
 # ------------------------------------------------------------------------------- in line
 
 

@@ -1,6 +1,5 @@
 """Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
 
-import copy
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -91,7 +90,8 @@ class Tracer:
         """This tracer with further active inputs before its own: (number, leaves, structure)."""
         leaves = self._leaves_of(trees)
         places = places_of_arrays(leaves)
-        other = copy.copy(self)
+        other = object.__new__(Tracer)
+        vars(other).update(vars(self))  # `copy.copy` takes a third of the time of a small item
         other._trees = [*trees, *self._trees]
         other._primals = (*leaves, *self._primals)
         other._places = (*places, *[place + len(leaves) for place in self._places])
