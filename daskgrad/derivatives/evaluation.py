@@ -4,7 +4,7 @@ import contextlib
 import functools
 import gc
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
 from daskgrad.tasks.task_graph import TaskGraph, Where, where
 
@@ -158,7 +159,8 @@ def evaluate_again_if_lost(
         try:
             if is_lost and prepare is not None:
                 prepare()
-            return evaluate()
+            with named_if_unreadable(parts_of(graph)):
+                return evaluate()
         except ArrayTermsError:  # remembered: this sum is a graph from now on
             continue
         except LostError as error:
@@ -170,6 +172,16 @@ def evaluate_again_if_lost(
     if is_lost and prepare is not None:
         prepare()
     return evaluate()
+
+
+def parts_of(graph: Graph) -> Iterator[tuple[str, Any]]:
+    """What models take, and how errors call it."""
+    for node in graph.order:
+        for source in node.items.sources if isinstance(node, ReductionNode) else ():
+            items = getattr(source, "items", ())
+            for number, item in enumerate(items if isinstance(items, list) else ()):
+                yield f"item {number} of the sum over {node.name!r}", item
+        yield f"an argument of {node.name!r}", leaves_in(node)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Spread: which worker evaluates which blocks of a sum, and how long they take."""
 
 import asyncio
+import functools
 import itertools
 import logging
 import threading
@@ -16,7 +17,7 @@ from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.collections import is_there
-from daskgrad.tasks.sending import named_if_unsendable
+from daskgrad.tasks.sending import named_if_unreadable, named_if_unsendable
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 
@@ -435,7 +436,8 @@ class Holdings(Spread):
                 raise KeyError(address)
 
         what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
-        with named_if_unsendable(self._items_of(numbers)):
+        items = functools.partial(self._items_of, numbers)
+        with named_if_unreadable(items()), named_if_unsendable(items()):
             futures = answer(self.client, scatter_whole, what, of="placing", look=require_there)
         for number, key in zip(numbers, keys, strict=True):
             self.futures[number] = futures[key]

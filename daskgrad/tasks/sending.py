@@ -2,17 +2,20 @@
 
 Dask's scheduler loads a graph; Dask's pickles lose the layout of arrays, and the rules of
 functions of a script. So objects of the user's are sealed, and pickled as models are. Dask's own
-error, where something cannot be pickled, names neither task nor model.
+error, where something cannot be pickled, names neither task nor model; nor does that of a worker
+which lacks a module.
 """
 
 import contextlib
 import pickle
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from daskgrad.autodiff.models.failures import note_of_module
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.models.travel import seal
 from daskgrad.autodiff.tape.pickling import ModelPickler
@@ -20,6 +23,7 @@ from daskgrad.autodiff.values.memory import Sealed, Sent
 from daskgrad.autodiff.values.trees import LEAF_TYPES
 
 PLAIN = {*LEAF_TYPES, bool, str, complex, slice, range, type(Ellipsis)} - {np.ndarray}
+MISSING = re.compile(r"No module named '([\w.]+)'")
 ADVICE = "open files, locks and connections where they are used, or pass what makes them"
 
 
@@ -38,6 +42,36 @@ def named_if_unsendable(parts: Iterable[tuple[str, Any]]) -> Iterator[None]:
                 what = f"{name} cannot be sent to another process"
                 raise TypeError(f"{what}: {cause}; {ADVICE}") from cause
         raise
+
+
+@contextlib.contextmanager
+def named_if_unreadable(parts: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    """A ModuleNotFoundError names the first part, of (name, value), whose class is in the module.
+
+    One that a model raised has notes. Of one that is raised where items are placed, Dask keeps the
+    text alone.
+    """
+    try:
+        yield
+    except Exception as error:
+        missing = None if hasattr(error, "__notes__") else MISSING.search(str(error))
+        named = missing and [name for name, value in parts if needs_module(value, missing[1])]
+        if not missing or not named:
+            raise
+        plain = ModuleNotFoundError(missing[0], name=missing[1])
+        note = f"daskgrad: {named[0]} cannot be read there: {note_of_module(plain)}"
+        if isinstance(error, ModuleNotFoundError):
+            error.add_note(note)
+            raise
+        plain.add_note(note)
+        raise plain from error
+
+
+def needs_module(value: Any, module: str) -> bool:
+    try:
+        return module.encode() in cloudpickle.dumps(value)
+    except Exception:  # it is not sent either
+        return False
 
 
 def reason_against_pickling(value: Any) -> Exception | None:

@@ -1,6 +1,9 @@
 """What cannot be sent to another process: errors name the task, the model or the item."""
 
+import re
+import sys
 import threading
+import types
 
 import autograd.numpy as np
 import dask
@@ -71,6 +74,49 @@ def test_the_model_and_the_argument_of_a_placed_sum_are_named(client):
 def test_an_item_that_cannot_be_placed_is_named(client):
     with refused("item 2"):
         dg.place([1.0, 2.0, LOCK])
+
+
+def times_item(item, x):
+    return np.sum(x) * (item if isinstance(item, float) else item.factor)
+
+
+def of_pair(pair, x):
+    return times_item(pair[0], x) * pair[1]
+
+
+def of_shared(item, shared, x):
+    return times_item(shared, x) * item
+
+
+UNREADABLE = {  # of an object whose class no worker can import: the sum or graph, and what is named
+    "an item": (lambda odd, x: dg.map_sum(times_item, [1.0, odd], x), "item 1 .* 'times_item'"),
+    "an item beside the variable": (
+        lambda odd, x: dg.map_sum(of_pair, dg.zip([1.0, 2.0, odd], x), np.ones(3)),
+        "item 2 .* 'of_pair'",
+    ),
+    "an argument": (lambda odd, x: dg.delayed(times_item)(odd, x), "an argument of 'times_item'"),
+    "what a sum shares": (
+        lambda odd, x: dg.map_sum(of_shared, [1.0, 2.0], odd, x),
+        "an argument of 'of_shared'",
+    ),
+    "what a placed sum shares": (
+        lambda odd, x: dg.map_sum(of_shared, dg.place([1.0, 2.0]), odd, x),
+        "an argument of 'of_shared'",
+    ),
+    "a placed item": (lambda odd, x: dg.map_sum(times_item, dg.place([1.0, odd]), x), "item 1"),
+}
+
+
+@pytest.mark.parametrize("program", UNREADABLE)
+def test_what_a_worker_cannot_import_is_named(program, client, monkeypatch):
+    module = types.ModuleType("only_here")
+    exec("class Odd: factor = 2.0", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    fun, what = UNREADABLE[program]
+    with pytest.raises(ModuleNotFoundError, match="No module named 'only_here'") as caught:
+        dg.value_and_grad(lambda x: fun(module.Odd(), x))(X)
+    told = "has no module 'only_here'; .*client.upload_file\\('only_here.py'\\)"
+    assert re.search(f"{what} .*cannot be read there: .*{told}", "\n".join(caught.value.__notes__))
 
 
 def test_within_one_process_nothing_is_sent():
