@@ -62,7 +62,11 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
 
 PRINTED = {  # what a script without a page prints
     "compiled": (["--quick"], ("compiled", "tape", "autograd", "by hand")),
-    "rules": (["--quick", "exp", "lstsq", "pinv"], ("\nexp ", "\npinv ", "without a reason")),
+    "cliffs": (["--quick"], ("balance", "own gradients", "data sets", "BLAS threads")),
+    "rules": (
+        ["--quick", "exp", "lstsq", "pinv"],
+        ("\nexp ", "\nlstsq ", "\npinv ", "without a reason"),
+    ),
 }
 
 
@@ -145,6 +149,7 @@ def test_graphs_have_all_their_peers_and_two_tasks_a_node(tmp_path):
         assert set(row["microseconds a node"]) == set(row["ratio to autograd"]) == peers
         assert row["ratio to autograd"]["autograd"] == 1.0
     assert rows["chain", 100]["tasks a node"] == 2.01
+    assert set(content["larger models"]) == {"daskgrad, two workers", "autograd"}
 
 
 def test_scaling_counts_the_clients_bytes(tmp_path):
