@@ -31,9 +31,9 @@ class Structured(Tangents):
         super().__init__(graph, {})
         self._most = most
         self._firsts, first = {}, 0
-        for own in variables:
-            self._firsts[own] = first
-            first += entries(own.leaves)
+        for variable in variables:
+            self._firsts[variable] = first
+            first += entries_of(variable)
 
     def model(self, model: Model, tangent_only: bool) -> Model:
         key = id(model), tangent_only
@@ -49,21 +49,27 @@ class Structured(Tangents):
 
 @rare_full_collections
 def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None:
-    """The value with its slopes, or ``None`` where they are quicker found along the whole graph:
-    where a model takes more than half as many products as that, or is no plain call."""
+    """The value with its slopes; ``None`` if products along the whole graph are quicker.
+
+    They are if a model takes more than half as many, or is no plain call.
+    """
     if graph.output not in graph.active or not all(map(has_structure, graph.active)):
         return None
     most = FEW
     while True:
         node = Structured(graph, variables, most).dual(graph.output)
         dual = evaluate_graph(Graph(node, []))[0]
-        products = [each.products for each in flatten(dual.tangents)[0] if type(each) is Left]
+        products = [leaf.products for leaf in flatten(dual.tangents)[0] if type(leaf) is Left]
         if not products:
             return dual
-        along_graph = min(entries(dual.value), sum([entries(own.leaves) for own in variables]))
+        along_graph = min(entries(dual.value), sum(map(entries_of, variables)))
         if 2 * max(products) > along_graph:
             return None
         most = along_graph // 2
+
+
+def entries_of(variable: Variable) -> int:
+    return entries(variable.leaves)
 
 
 def has_structure(node: Node) -> bool:

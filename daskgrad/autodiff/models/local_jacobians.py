@@ -1,8 +1,8 @@
-"""Local Jacobians: models that take values with slopes and return such, by the chain rule.
+"""Local Jacobians: models that take and return values with slopes, by the chain rule.
 
-A model's Jacobian takes as few products as its structure allows. Columns of which no entry of the
-value has two share a tangent (A. R. Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of
-sparse Jacobian matrices", 1974); a value with fewer entries is pulled back, entry by entry.
+A model's Jacobian takes as few products as its structure allows. Columns share a tangent where no
+entry of the value has two of them (A. R. Curtis, M. J. D. Powell and J. K. Reid, "On the estimation
+of sparse Jacobian matrices", 1974); a value with fewer entries is pulled back, entry by entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ from daskgrad.autodiff.values.slopes import (
 from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.autodiff.values.vectors import unit
 
-PER_PRODUCT = 1000  # columns, of which it takes as long to find the structure as one product
-Parts = list[tuple[Slopes, np.ndarray]]  # slopes of the inputs, and which columns those have
+PER_PRODUCT = 1000  # columns whose structure takes as long to find as one product
+Parts = list[tuple[Slopes, np.ndarray]]  # the inputs' slopes, and their columns' places
 
 
 def unit_slopes(value: Any, first: int) -> Dual:
@@ -59,15 +59,15 @@ class LocalJacobian:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Dual:
         arguments = DualArguments(args, kwargs)
-        given: list[Any] = arguments.directions[0]
-        products = [each.products for each in given if type(each) is Left]
+        inner: list[Any] = arguments.directions[0]
+        products = [slopes.products for slopes in inner if type(slopes) is Left]
         if products:
             structures: list[Any] = []
             outputs = arguments.function_of(self.model, structures)(*arguments.values)
             structure, slopes = structures[0], left(outputs, max(products))
         else:
             outputs, push, structure = linearized(self.model, arguments.renewed())
-            slopes = LocalCall(self, arguments, outputs, push).slopes(given)
+            slopes = LocalCall(self, arguments, outputs, push).slopes(inner)
         value = unflatten(structure, outputs)
         require_numbers(outputs, value, self.model)
         return Dual(value, (unflatten(structure, slopes),))
@@ -90,48 +90,48 @@ class LocalCall:
         leaves = [*self._inputs, *[outputs[place] for place in self._places]]
         self._is_real = not any(map(np.iscomplexobj, leaves))
 
-    def slopes(self, given: Sequence[Any]) -> list[Any]:
-        """The slopes of the outputs, from those of the inputs."""
-        matrices = list(map(as_matrix, given, self._inputs))
+    def slopes(self, inner: Sequence[Any]) -> list[Any]:
+        """The slopes of the outputs, from the inputs' slopes."""
+        matrices = list(map(as_matrix, inner, self._inputs))
         moved = self._moved(matrices)
         if moved is not None:
             return moved
-        columns = np.unique(np.concatenate([NO_COLUMNS, *[each.columns for each in matrices]]))
+        columns = np.unique(np.concatenate([NO_COLUMNS, *[m.columns for m in matrices]]))
         if len(columns) > PER_PRODUCT * self._local.most:
             return left(self._outputs, self._local.most + 1)
-        sizes = [len(each.ends) for each in matrices]
+        sizes = [len(matrix.ends) for matrix in matrices]
         if not (self._is_real and sum(sizes) < len(columns)):
             return self._by_columns(matrices, columns)
-        own = [
+        units = [
             as_matrix(unit_slopes(leaf, first).tangents[0], leaf)
             for leaf, first in zip(self._inputs, accumulate(sizes, initial=0), strict=False)
         ]
-        found, inner = self._by_columns(own, np.arange(sum(sizes))), stacked(matrices)
-        return [chained(each, inner) if type(each) is Slopes else each for each in found]
+        outer, below = self._by_columns(units, np.arange(sum(sizes))), stacked(matrices)
+        return [chained(slopes, below) if type(slopes) is Slopes else slopes for slopes in outer]
 
     def _moved(self, matrices: list[Slopes]) -> list[Any] | None:
-        """The same if the model only moves entries: without a product."""
-        ends = accumulate([len(each.ends) for each in matrices])
+        """The same without a product, if the model only moves entries; else None."""
+        ends = accumulate([len(matrix.ends) for matrix in matrices])
         places = [
-            np.arange(end - len(each.ends), end).reshape(each.shape)
-            for end, each in zip(ends, matrices, strict=True)
+            np.arange(end - len(matrix.ends), end).reshape(matrix.shape)
+            for end, matrix in zip(ends, matrices, strict=True)
         ]
-        found = self._backend.Dependence.moved(self._push, places)
-        if found is None:
+        origins = self._backend.Dependence.moved(self._push, places)
+        if origins is None:
             return None
         inner = stacked(matrices)
         slopes: list[Any] = [None] * len(self._outputs)
         for place in self._places:
             leaf = self._outputs[place]
-            rows = np.full(np.size(leaf), -1) if found[place] is None else found[place]
+            rows = np.full(np.size(leaf), -1) if origins[place] is None else origins[place]
             slopes[place] = inner.taken(np.shape(leaf), np.ravel(rows).astype(int))
             slopes[place].values = slopes[place].values.astype(np.result_type(leaf), copy=False)
         return slopes
 
     def _by_columns(self, matrices: list[Slopes], columns: np.ndarray) -> list[Any]:
-        """The same, by products with the columns that there are."""
-        own = [np.searchsorted(columns, each.columns) for each in matrices]
-        depends = self._backend.Dependence(self._push, list(map(sets_of_rows, matrices, own)))
+        """The same, by products with these columns."""
+        local = [np.searchsorted(columns, matrix.columns) for matrix in matrices]
+        depends = self._backend.Dependence(self._push, list(map(sets_of_rows, matrices, local)))
         sizes = [np.size(self._outputs[place]) for place in self._places]
         patterns = Patterns([depends.outputs[place] for place in self._places])
         colours = colours_of(patterns.sets, len(columns))
@@ -140,18 +140,18 @@ class LocalCall:
         products = min(pushes, pulls)
         if products > self._local.most:
             return left(self._outputs, products)
-        parts = list(zip(matrices, own, strict=True))
+        parts = list(zip(matrices, local, strict=True))
         if pulls < pushes:
-            colours, found = np.arange(len(columns)), self._pulled(parts, len(columns))
+            colours, dense = np.arange(len(columns)), self._pulled(parts, len(columns))
         else:
             try:
-                found = self._pushed(parts, colours, pushes, depends.push)
+                dense = self._pushed(parts, colours, pushes, depends.push)
             except NotImplementedError:  # there is a rule for gradients alone, or none
-                colours, found = np.arange(len(columns)), self._pulled(parts, len(columns))
+                colours, dense = np.arange(len(columns)), self._pulled(parts, len(columns))
         slopes: list[Any] = [None] * len(self._outputs)
         for number, place in enumerate(self._places):
-            ends, local, values = patterns.filled(number, found[number], colours)
-            slopes[place] = Slopes(np.shape(self._outputs[place]), ends, columns[local], values)
+            ends, taken, values = patterns.filled(number, dense[number], colours)
+            slopes[place] = Slopes(np.shape(self._outputs[place]), ends, columns[taken], values)
         return slopes
 
     def _pushed(self, parts: Parts, colours: np.ndarray, count: int, push: Callable) -> list[Any]:
@@ -163,19 +163,19 @@ class LocalCall:
             dense[colours[local][used], matrix.rows[used]] = matrix.values[used]
             seeds.append(dense.reshape(count, *matrix.shape))
         leaves = [self._outputs[place] for place in self._places]
-        found = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
+        sums = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
         for colour in range(count):
             columns = frozenset(np.flatnonzero(colours == colour).tolist())
             tangents = push([dense[colour] for dense in seeds], columns)
-            for products, place in zip(found, self._places, strict=True):
+            for products, place in zip(sums, self._places, strict=True):
                 products[colour] = np.ravel(tangents[place])
-        return found
+        return sums
 
     def _pulled(self, parts: Parts, count: int) -> list[Any]:
         """For each output an array with a row a column, by its pullback."""
         function = self._arguments.function_of(self._local.model, [])
         _, tape = self._backend.trace(function, self._inputs)
-        found = []
+        matrices = []
         for place in self._places:
             leaf = self._outputs[place]
             dense = np.zeros((count, np.size(leaf)), np.result_type(leaf))
@@ -186,8 +186,8 @@ class LocalCall:
                     if pulled is not None:
                         terms = matrix.values * np.ravel(pulled)[matrix.rows]
                         dense[:, row] += np.bincount(local, terms, count)
-            found.append(dense)
-        return found
+            matrices.append(dense)
+        return matrices
 
 
 def sets_of_rows(matrix: Slopes, columns: np.ndarray) -> Any:
@@ -196,43 +196,46 @@ def sets_of_rows(matrix: Slopes, columns: np.ndarray) -> Any:
     first = columns[: matrix.ends[0]] if count else columns
     if columns.size == count * first.size and np.all(columns.reshape(count, first.size) == first):
         return frozenset(first.tolist())
-    numbers, start, found = columns.tolist(), 0, np.empty(count, object)
+    numbers, start, sets = columns.tolist(), 0, np.empty(count, object)
     known: dict[tuple[int, ...], frozenset[int]] = {}
     for row, end in enumerate(matrix.ends.tolist()):
         key = tuple(numbers[start:end])
-        found[row] = known.setdefault(key, frozenset(key))
+        sets[row] = known.setdefault(key, frozenset(key))
         start = end
-    return found.reshape(matrix.shape)
+    return sets.reshape(matrix.shape)
 
 
 class Patterns:
-    """Which columns the entries of some leaves have: the ``sets`` that there are, each once."""
+    """Which columns the entries of some leaves have; ``sets`` has each set of columns once."""
 
     def __init__(self, columns: Sequence[Any]):
         numbers: dict[frozenset[int], int] = {}
-        self._numbers: list[Any] = []  # of the sets of each leaf's entries, or of the one of all
-        for each in columns:
-            if isinstance(each, np.ndarray):
-                found = [numbers.setdefault(one, len(numbers)) for one in each.flat]
-                self._numbers.append(np.array(found, np.intp))
-            else:  # of a constant there is none
-                one = frozenset() if each is None else each
-                self._numbers.append(numbers.setdefault(one, len(numbers)))
+        self._numbers: list[Any] = []  # the sets' numbers, entry by entry, or one for all entries
+        for leaf in columns:
+            if isinstance(leaf, np.ndarray):
+                of_entries = [numbers.setdefault(entry, len(numbers)) for entry in leaf.flat]
+                self._numbers.append(np.array(of_entries, np.intp))
+            else:
+                constant: frozenset[int] = frozenset()
+                entry = constant if leaf is None else leaf
+                self._numbers.append(numbers.setdefault(entry, len(numbers)))
         self.sets = list(numbers)
-        self._ends = np.cumsum([len(each) for each in self.sets], dtype=np.intp)
-        ascending = [column for each in self.sets for column in sorted(each)]
+        self._ends = np.cumsum(list(map(len, self.sets)), dtype=np.intp)
+        ascending = [column for pattern in self.sets for column in sorted(pattern)]
         self._columns = np.array(ascending, np.intp)
 
     def filled(
         self, number: int, products: np.ndarray, colours: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of a leaf's matrix: where each row ends, and the columns and values of all entries, from
-        an array with a row a colour."""
+        """Where each row of a leaf's matrix ends, and the columns and values of its entries.
+
+        ``products`` has a row a colour.
+        """
         rows, size = self._numbers[number], products.shape[1]
         if type(rows) is int:  # in a tenth of the time
-            own = self._columns[self._ends[rows] - len(self.sets[rows]) : self._ends[rows]]
-            ends = own.size * np.arange(1, size + 1)
-            return ends, np.tile(own, size), products[colours[own]].T.ravel()
+            shared = self._columns[self._ends[rows] - len(self.sets[rows]) : self._ends[rows]]
+            ends = shared.size * np.arange(1, size + 1)
+            return ends, np.tile(shared, size), products[colours[shared]].T.ravel()
         taken, ends = taken_rows(self._ends, rows)
         columns, places = self._columns[taken], np.repeat(np.arange(size), widths(ends))
         return ends, columns, products[colours[columns], places]
@@ -244,8 +247,8 @@ def colours_of(sets: Sequence[frozenset[int]], count: int) -> np.ndarray:
     Each column gets the first colour that is free in all its sets.
     """
     sets_with: list[list[int]] = [[] for _ in range(count)]
-    for number, each in enumerate(sets):
-        for column in each:
+    for number, columns in enumerate(sets):
+        for column in columns:
             sets_with[column].append(number)
     used: list[set[int]] = [set() for _ in sets]
     free = [0] * len(sets)  # the first colour that is not used

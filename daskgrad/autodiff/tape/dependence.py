@@ -24,38 +24,43 @@ MOVING |= {np.swapaxes, np.moveaxis, np.rollaxis, np.rot90, np.squeeze, np.expan
 MOVING |= {np.flip, np.fliplr, np.flipud, np.repeat, np.tile, np.diagonal, np.broadcast_to, np.take}
 MOVING |= {numpy_boxes.ArrayBox.__getitem__.fun}
 REDUCTIONS: set[Any] = {np.sum, np.mean, np.prod, np.min, np.max, np.std, np.var}
-JOINING = {numpy_wrapper.concatenate_args: 1, numpy_wrapper.array_from_args: 2}  # of what, from
+JOINING = {
+    numpy_wrapper.concatenate_args: 1,
+    numpy_wrapper.array_from_args: 2,
+}  # from argument n on
 
 
 class Dependence:
-    """The columns of each value in a record, from those of the arrays at its beginning.
+    """The columns of each value in a record, from the columns of its first arrays.
 
-    ``outputs``: those of the outputs; ``None`` for a constant one.
+    ``outputs`` has the outputs' columns; ``None`` for a constant output.
     """
 
     def __init__(self, push: Push, arrays: Sequence[Columns]):
-        found = list(arrays)
+        columns = list(arrays)
         for step in push.record[push.arrays :]:
-            found.append(columns_of(step, [found[parent] for parent in step.parents]))
+            columns.append(columns_of(step, [columns[parent] for parent in step.parents]))
         self._push = push
-        self._all = list(map(united, found))
-        self.outputs = [None if end is None else found[end] for end in push.ends]
+        self._all = list(map(united, columns))
+        self.outputs = [None if end is None else columns[end] for end in push.ends]
 
     @staticmethod
     def moved(push: Push, places: Sequence[np.ndarray]) -> list[Any] | None:
-        """The places of each output's entries, from those of the arrays' entries, if the call does
-        nothing but move them; -1 for constants."""
-        found: list[Any] = list(places)
+        """Where each output's entries come from, if the call only moves entries; else None.
+
+        ``places`` are the arrays' entries; a constant entry comes from -1.
+        """
+        origins: list[Any] = list(places)
         for step in push.record[push.arrays :]:
             rule = moving_rule(step)
             if rule is None:
                 return None
-            found.append(rule(step, [found[parent] for parent in step.parents], -1))
-        return [None if end is None else found[end] for end in push.ends]
+            origins.append(rule(step, [origins[parent] for parent in step.parents], -1))
+        return [None if end is None else origins[end] for end in push.ends]
 
     def push(self, tangents: Sequence[Any], columns: frozenset[int]) -> list[Any]:
         """Pushes tangents that are not zero in these columns alone."""
-        return self._push(tangents, [not each.isdisjoint(columns) for each in self._all])
+        return self._push(tangents, [not value.isdisjoint(columns) for value in self._all])
 
 
 def united(columns: Columns) -> frozenset[int]:
@@ -65,40 +70,40 @@ def united(columns: Columns) -> frozenset[int]:
     return NONE.union(*set(columns.flat))
 
 
-def columns_of(step: Step, given: list[Columns]) -> Columns:
-    """The columns of a primitive's value, from those of its traced arguments."""
-    if not given:
+def columns_of(step: Step, arguments: list[Columns]) -> Columns:
+    """The columns of a primitive's value, from its traced arguments' columns."""
+    if not arguments:
         return NONE
-    are_one = step.fun not in JOINING and all([type(each) is frozenset for each in given])
+    are_one = step.fun not in JOINING and all([type(columns) is frozenset for columns in arguments])
     moving = None if are_one else moving_rule(step)
     rule = None if are_one else rule_of(step)
     if moving is not None:
-        found = moving(step, given, NONE)
+        columns = moving(step, arguments, NONE)
     elif rule is not None:
-        found = rule(step, given)
+        columns = rule(step, arguments)
     else:
-        return NONE.union(*map(united, given))
-    if type(found) is frozenset:
-        return found
-    if found.shape != step.value.shape:  # by a call that no rule here expects
-        return united(found)
-    return found[()]
+        return NONE.union(*map(united, arguments))
+    if type(columns) is frozenset:
+        return columns
+    if columns.shape != step.value.shape:  # by a call that no rule here expects
+        return united(columns)
+    return columns[()]
 
 
 def moving_rule(step: Step) -> Callable[[Step, list[Any], Any], Any] | None:
-    """How a primitive moves entries, if it does: of its traced arguments, and of constants."""
+    """How a primitive moves entries of its traced arguments and constants, if it does."""
     if type(step.value) is not np.ndarray and not isinstance(step.value, np.generic):
         return None
     if step.fun in JOINING:
         return joined
     if step.fun is numpy_wrapper._array_from_scalar_or_array:
-        return lambda step, given, _: np.reshape(given[0], step.value.shape)
+        return lambda step, arguments, _: np.reshape(arguments[0], step.value.shape)
     is_moving = getattr(step.fun, "fun", None) in MOVING and step.argnums == (0,)
     return moved if is_moving else None
 
 
 def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
-    """How any other primitive unites columns, if some entries have not all of them."""
+    """How any other primitive unites columns, if some entries lack some of them."""
     fun = getattr(step.fun, "fun", None)  # NumPy's own
     is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not step.kwargs
     if is_ufunc or fun in ENTRY_BY_ENTRY:
@@ -106,23 +111,23 @@ def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
     return reduced if fun in REDUCTIONS and step.kwargs.keys() <= {"axis", "keepdims"} else None
 
 
-def entry_by_entry(step: Step, given: list[Columns]) -> Columns:
-    found = given[0]
-    for each in given[1:]:
-        if each is not found:
-            found = np.bitwise_or(found, each)
-    return np.broadcast_to(found, step.value.shape)
+def entry_by_entry(step: Step, arguments: list[Columns]) -> Columns:
+    union = arguments[0]
+    for columns in arguments[1:]:
+        if columns is not union:
+            union = np.bitwise_or(union, columns)
+    return np.broadcast_to(union, step.value.shape)
 
 
-def moved(step: Step, given: list[Any], constant: Any) -> Any:
-    return filled(step.fun.fun(given[0], *step.args[1:], **step.kwargs))  # type: ignore[attr-defined]
+def moved(step: Step, arguments: list[Any], constant: Any) -> Any:
+    return filled(step.fun.fun(arguments[0], *step.args[1:], **step.kwargs))  # type: ignore[attr-defined]
 
 
-def joined(step: Step, given: list[Any], constant: Any) -> Any:
+def joined(step: Step, arguments: list[Any], constant: Any) -> Any:
     first = JOINING[step.fun]
-    known = dict(zip(step.argnums, given, strict=True))
+    traced = dict(zip(step.argnums, arguments, strict=True))
     parts = [
-        filled(known.get(number, constant), np.shape(arg))
+        filled(traced.get(number, constant), np.shape(arg))
         for number, arg in enumerate(step.args[first:], first)
     ]
     if first == 1:
@@ -130,25 +135,25 @@ def joined(step: Step, given: list[Any], constant: Any) -> Any:
     return np.stack(parts).reshape(step.value.shape)
 
 
-def reduced(step: Step, given: list[Columns]) -> Columns:
-    """Along the axes: the entries of each group, one after another."""
-    (columns,) = given
+def reduced(step: Step, arguments: list[Columns]) -> Columns:
+    """The columns of each group of entries along the axes, united."""
+    (columns,) = arguments
     axis = step.args[1] if len(step.args) > 1 else step.kwargs.get("axis")
     if axis is None or len(step.args) > 2:
         return united(columns)
-    axes = {int(each) % columns.ndim for each in np.atleast_1d(axis)}
+    axes = {int(number) % columns.ndim for number in np.atleast_1d(axis)}
     kept = [number for number in range(columns.ndim) if number not in axes]
     rows = columns.transpose(*kept, *axes).reshape(*[columns.shape[n] for n in kept], -1)
-    found = np.empty(rows.shape[:-1], object)
-    for place in np.ndindex(found.shape):
-        found[place] = NONE.union(*rows[place])
-    return found.reshape(step.value.shape)
+    unions = np.empty(rows.shape[:-1], object)
+    for place in np.ndindex(unions.shape):
+        unions[place] = NONE.union(*rows[place])
+    return unions.reshape(step.value.shape)
 
 
-def filled(given: Any, shape: Sequence[int] = ()) -> np.ndarray:
-    """An array; of what is given for all entries, if it is none."""
-    if type(given) is np.ndarray:
-        return given
-    found = np.empty(shape, object)
-    found[...] = given
-    return found
+def filled(entries: Any, shape: Sequence[int] = ()) -> np.ndarray:
+    """An array of entries; one of this shape where there is one for all entries."""
+    if type(entries) is np.ndarray:
+        return entries
+    array = np.empty(shape, object)
+    array[...] = entries
+    return array

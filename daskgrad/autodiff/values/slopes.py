@@ -14,7 +14,7 @@ NO_COLUMNS = np.zeros(0, np.intp)
 class Slopes:
     """The slopes of one leaf: a matrix with a row an entry of the leaf, in C order.
 
-    ``columns`` and ``values`` are those of its entries, row by row; row n ends at ``ends[n]``.
+    ``columns`` and ``values`` list its entries, row by row; row n ends at ``ends[n]``.
     Columns are counted over the entries of all arguments, and ascend within a row.
     """
 
@@ -60,7 +60,7 @@ class Unit:
 
 @carrier
 class Left:
-    """Slopes that were left out, since those of some value take so many products."""
+    """Slopes that were left out, since some value's slopes take so many products."""
 
     shape: tuple[int, ...]
     products: int
@@ -80,27 +80,27 @@ def as_matrix(slopes: Slopes | Unit, leaf: Any) -> Slopes:
 
 def widths(ends: np.ndarray) -> np.ndarray:
     """The number of entries of each row."""
-    found = ends.copy()
-    found[1:] -= ends[:-1]
-    return found
+    counts = ends.copy()
+    counts[1:] -= ends[:-1]
+    return counts
 
 
 def taken_rows(ends: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The places of the entries of some rows, row by row, and where each row then ends."""
     width = widths(ends)[rows]
-    found = np.cumsum(width)
-    count = int(found[-1]) if len(found) else 0
-    return np.repeat(ends[rows] - found, width) + np.arange(count), found
+    stops = np.cumsum(width)
+    count = int(stops[-1]) if len(stops) else 0
+    return np.repeat(ends[rows] - stops, width) + np.arange(count), stops
 
 
 def stacked(matrices: Sequence[Slopes]) -> Slopes:
     """The rows of some matrices, one matrix below the other."""
     first, ends = 0, []
-    for each in matrices:
-        ends.append(each.ends + first)
-        first += len(each.columns)
-    columns = np.concatenate([each.columns for each in matrices])
-    values = np.concatenate([each.values for each in matrices])
+    for matrix in matrices:
+        ends.append(matrix.ends + first)
+        first += len(matrix.columns)
+    columns = np.concatenate([matrix.columns for matrix in matrices])
+    values = np.concatenate([matrix.values for matrix in matrices])
     joined = np.concatenate(ends)
     return Slopes(joined.shape, joined, columns, values)
 
@@ -127,7 +127,7 @@ def dense_block(slopes: Slopes, first: int, last: int) -> np.ndarray:
 
 
 def sparse_block(slopes: Slopes, first: int, last: int) -> Any:
-    """The same as a sparse array of SciPy's, by rows, with an entry wherever the structure has."""
+    """The columns as a sparse array of SciPy's, by rows, with each entry of the structure."""
     there = (first <= slopes.columns) & (slopes.columns < last)
     rows = np.bincount(slopes.rows[there], minlength=len(slopes.ends))
     return array_of_scipy(
