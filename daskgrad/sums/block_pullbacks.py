@@ -126,6 +126,9 @@ class AddedTerms:
             self._values.push(sum_of_rows(run.values[part]), part.stop - part.start)
         self._gradients.push_run(run.gradients, in_places)
 
+    def end_run(self) -> None:
+        self._gradients.end_run()
+
     @property
     def are_scalars(self) -> bool:
         """Whether no term is an array."""

@@ -213,6 +213,7 @@ class TracedSum:
                 for offset, result in enumerate(run, terms.count - start):
                     item = [field[offset] for field in fields]
                     terms.push(*self._term_of(result, first, offset, item))
+        terms.end_run()
 
     @contextmanager
     def _odd_terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[None]:

@@ -50,7 +50,9 @@ class Gathered:
     def __init__(self, are_rows: Sequence[bool], add: Add = cotangents.add):
         self._are_rows = are_rows
         self._shared = PairwiseSum(add)
-        self._items: list[list[Leaves]] = [[] for _ in are_rows]
+        self._items: list[list[Leaves]] = [[] for _ in are_rows]  # of this run
+        self._runs: list[list[Leaves]] = [[] for _ in are_rows]
+        self._sizes: list[int] = []  # of the runs
 
     def push(self, leaves: Leaves, widths: Widths) -> None:
         if not widths:
@@ -67,6 +69,15 @@ class Gathered:
             total = in_places([sum_of_rows(rows[part]) for rows in run])
             self._shared.push(total, part.stop - part.start)
 
+    def end_run(self) -> None:
+        """Puts the items' cotangents since the last run side by side, in less memory."""
+        if not (self._items and self._items[0]):
+            return
+        self._sizes.append(len(self._items[0]))
+        for run, items, are_rows in zip(self._runs, self._items, self._are_rows, strict=True):
+            run.append(join(items, are_rows))
+            items.clear()
+
     def gradient(self) -> Gradient:
         shared, item_cotangents = self.total()
         return ItemGradient(shared, item_cotangents) if item_cotangents else Gradient(shared)
@@ -76,8 +87,9 @@ class Gathered:
 
         At least one term must have been pushed.
         """
-        pairs = zip(self._items, self._are_rows, strict=True)
-        return self._shared.total(), tuple([join(*pair) for pair in pairs])
+        self.end_run()
+        fields = zip(self._runs, self._are_rows, strict=True)
+        return self._shared.total(), tuple([join(*field, self._sizes) for field in fields])
 
 
 def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = None) -> Leaves:

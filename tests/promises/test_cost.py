@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 import threading
+import tracemalloc
 from collections import Counter
 
 import autograd
@@ -661,6 +662,20 @@ def test_items_that_are_differentiated_cost_one_task_a_sum(blocks, is_long, cloc
     sums = sum([adders(stop - start) for start, stop, _ in subtrees])
     assert there["forward"] == blocks - 1 + alone + sums
     assert there["cotangent"] == 1
+
+
+def test_the_cotangents_of_items_take_the_memory_of_an_array(monkeypatch):
+    """Objects of a run alone, and arrays of those before it."""
+    monkeypatch.setattr(in_line, "growth", lambda spent, limit: 1)
+    numbers = np.linspace(0.0, 1.0, 2**12)
+    sum_of_squares = dg.grad(lambda p: dg.map_sum(lambda a: a * a, p, grainsize=16))
+    with dask.config.set({"daskgrad.inline.seconds": 0.02, "scheduler": "sync"}):
+        sum_of_squares(numbers)
+        tracemalloc.start()
+        sum_of_squares(numbers)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 20 * numbers.nbytes, "an object and a tuple for each take some 50 times as much"
 
 
 # ------------------------------------------------------------------------------- in line
