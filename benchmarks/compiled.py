@@ -40,7 +40,7 @@ import numpy as np
 
 import daskgrad as dg
 import tape
-from daskgrad.autodiff.compiled import backend
+from daskgrad.autodiff.programs import backend
 from models import (
     EXAMPLES,
     Example,

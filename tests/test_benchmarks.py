@@ -62,6 +62,7 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
 
 PRINTED = {  # what a script without a page prints
     "compiled": (["--quick"], ("compiled", "tape", "autograd", "by hand")),
+    "styles": (["--quick"], ("\nplain ", "\nitems: objects ", "the slowest style")),
     "cliffs": (["--quick"], ("balance", "own gradients", "data sets", "BLAS threads")),
     "rules": (
         ["--quick", "exp", "lstsq", "pinv"],
