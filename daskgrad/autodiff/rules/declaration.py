@@ -35,6 +35,10 @@ from autograd.tracer import isbox, notrace_primitives
 from daskgrad.autodiff.values.descriptions import function_name
 
 
+class Diverged(Exception):
+    """The data takes another way through the model than when it was recorded."""
+
+
 class Refusal(NotImplementedError):
     """A call has no rule; the message tells what to write instead."""
 
@@ -102,6 +106,22 @@ def plain(value: Any) -> Any:
     return value
 
 
+USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # of arguments, most of which are none
+
+
+def kernel(fun: Callable) -> Any:
+    """A function of arrays that the compiler records as one call, whatever it does."""
+
+    def called(*args: Any) -> Any:
+        for arg in args:
+            if type(arg) not in USUAL and is_recorded(arg):
+                return arg.record_call(fun, args)
+        return fun(*args)
+
+    called.fun = fun  # type: ignore[attr-defined]
+    return called
+
+
 def namespace_of(*values: Any) -> Any:
     """The module whose functions take these values: NumPy, or autograd's for boxes."""
     return anp if any(map(isbox, values)) else np
@@ -128,7 +148,15 @@ REAL = {np.ndarray, np.float64, np.float32}
 
 def is_plain(g: Any) -> bool:
     """Whether a cotangent is a NumPy array or number, not a box or a subclass."""
-    return type(g) is np.ndarray or type(g) is np.float64
+    kind = type(g)
+    if kind is np.ndarray or kind is np.float64:
+        return True
+    return is_recorded(g) and isinstance(g, np.ndarray | np.float64)
+
+
+def is_recorded(value: Any) -> bool:
+    """Whether this is an array that a program is being recorded of."""
+    return hasattr(type(value), "record_call")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -16,7 +16,14 @@ from autograd.numpy import linalg
 from autograd.numpy.numpy_vjps import untake
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import ArrayBox, declare, plain
+from daskgrad.autodiff.rules.declaration import (
+    ArrayBox,
+    declare,
+    is_plain,
+    is_recorded,
+    kernel,
+    plain,
+)
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.entries import entries_of, transpose
 from daskgrad.autodiff.values.memory import canonical_leaf, own_dtype
@@ -40,17 +47,7 @@ class Piece:
     g: Any
 
     def add_into(self, array: np.ndarray) -> np.ndarray:
-        if not self.distinct:
-            np.add.at(
-                canonical_leaf(array), self.index, canonical_leaf(self.g)
-            )  # or 25 times slower
-            return array
-        part = array[self.index]
-        if isinstance(part, np.ndarray) and part.base is array:  # ``+=`` would copy it to itself
-            np.add(part, self.g, out=part)
-        else:
-            array[self.index] = part + self.g
-        return array
+        return add_at(array, self.index, self.g, self.distinct)
 
     def differentiable(self) -> Any:
         """The same as autograd's own rule gives it, which can be differentiated."""
@@ -106,11 +103,29 @@ class PieceOfRows:
         return self.own
 
 
+@kernel
+def add_at(array: np.ndarray, index: Any, g: Any, distinct: bool) -> np.ndarray:
+    """Adds to the entries of an array at an index, in place."""
+    if not distinct:
+        np.add.at(canonical_leaf(array), index, canonical_leaf(g))  # or 25 times slower
+        return array
+    part = array[index]
+    if isinstance(part, np.ndarray) and part.base is array:  # ``+=`` would copy it to itself
+        np.add(part, g, out=part)
+    else:
+        array[index] = part + g
+    return array
+
+
 class Pieces(list):
     """The pieces that have arrived at an array, in order of arrival."""
 
     def asked(self) -> Rows | np.ndarray:
         """Their sum as rows, whatever that takes; as an array if one takes all axes whole."""
+        boxes = [piece.g for piece in self if type(piece) is Piece and is_recorded(piece.g)]
+        if boxes:
+            parts = [(piece.index, piece.distinct, piece.g) for piece in self]
+            return boxes[0].record_call(rows_of_pieces, (self[0].space, parts), 1)[0]
         space, found = self[0].space, [piece.rows() for piece in self]
         known = [rows for rows in found if rows is not None]
         if len(known) < len(self):
@@ -144,11 +159,9 @@ class Pieces(list):
         return array
 
 
-def rows_of_piece(index: Any, shape: Sequence[int], g: Any) -> Rows:
-    """The cotangent of an array of this shape from that of its entries at an index: loose rows."""
-    entries = entries_of(index, shape)
-    assert entries is not None
-    return entries.rows(g)
+def rows_of_pieces(space: Any, parts: Sequence[tuple]) -> list[Any]:
+    """The cotangent that is asked for, of an array of which parts were selected."""
+    return [Pieces([Piece(space, *part) for part in parts]).asked()]
 
 
 def sum_of_rows(found: Sequence[Rows], dtype: np.dtype) -> Rows:
@@ -174,7 +187,7 @@ class Selection:
 
     def __call__(self, g: Any) -> tuple:
         piece = Piece(self.space, self.index, self.distinct, g)
-        return (piece.differentiable() if isbox(g) else piece,)
+        return (piece if is_plain(g) or not isbox(g) else piece.differentiable(),)
 
     def of_rows(self, rows: Rows) -> tuple:
         """The same, of a cotangent that is rows."""
@@ -272,6 +285,8 @@ def _take_index(
 
 def copy_index(index: Any) -> Any:
     """An index whose arrays nobody else can change; lists become the arrays they stand for."""
+    if isbox(index):  # recorded, and so constant
+        return index
     if isinstance(index, tuple):
         return tuple([copy_index(part) for part in index])
     if isinstance(index, list):
@@ -281,6 +296,7 @@ def copy_index(index: Any) -> Any:
 
 def names_no_entry_twice(index: Any) -> bool:
     """Whether ``array[index] += g`` reaches every entry at most once, for certain."""
+    index = getattr(index, "recorded", index)
     if isinstance(index, tuple):
         return all(_is_basic(part) for part in index)
     return _is_basic(index) or (isinstance(index, np.ndarray) and index.dtype == bool)

@@ -204,8 +204,8 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
 def is_simple(a: Any, b: Any) -> bool:
     """Whether both are vectors or matrices of one real dtype, or one of them of integers."""
     return (
-        type(a) is np.ndarray
-        and type(b) is np.ndarray
+        isinstance(a, np.ndarray)
+        and isinstance(b, np.ndarray)
         and are_simple_dtypes(a.dtype, b.dtype)
         and 1 <= a.ndim <= 2
         and 1 <= b.ndim <= 2
@@ -236,7 +236,8 @@ def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
             product = np.dot(g.reshape(-1, 1), b.reshape(1, -1))
         else:
             product = np.dot(g.reshape(-1, b.shape[1]), b.T)
-        return np.asarray(product.reshape(a_meta[0]), dtype=a_meta[2])
+        product = product.reshape(a_meta[0])
+        return product if product.dtype == a_meta[2] else product.astype(a_meta[2])
 
     return dot_first_pullback
 
@@ -250,7 +251,7 @@ def dot_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
         else:
             product = np.dot(g.reshape(a.shape[0], -1).T, a)
         product = product.T if b_meta[1] == 2 else product.reshape(b_meta[0])
-        return np.asarray(product, dtype=b_meta[2])
+        return product if product.dtype == b_meta[2] else product.astype(b_meta[2])
 
     return dot_second_pullback
 

@@ -104,7 +104,14 @@ def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **k
     return not is_vector(a) or bool(kwargs)
 
 
-@equivalent(anp.sort, needed=sort_needed, keywords="axis kind stable descending")
+def sort_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    order = np.argsort(plain(args[0]), *args[1:], **kwargs)
+    return lambda g: (g[np.argsort(order)],)
+
+
+@equivalent(
+    anp.sort, adjoint=sort_adjoint, needed=sort_needed, keywords="axis kind stable descending"
+)
 def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **settings: Any) -> Any:
     return sort_by(np.argsort, a, axis, kind=kind, **settings)
 

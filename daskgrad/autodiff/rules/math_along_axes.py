@@ -58,13 +58,9 @@ cumulative("cumulative_prod", anp.cumprod, 1.0)
 # ---------------------------------------------------------------------------------------- NaNs
 
 
-def without_nans(a: Any, instead: float) -> Any:
-    return anp.where(np.isnan(plain(a)), instead, a)
-
-
 def ignoring_nans(fun: Callable, twin: Callable, instead: float, keywords: str) -> None:
     def program(a: Any, *args: Any, **kwargs: Any) -> Any:
-        return twin(without_nans(a, instead), *args, **kwargs)
+        return twin(anp.where(np.isnan(plain(a)), instead, a), *args, **kwargs)
 
     declare(fun, program=program, keywords=keywords)
 

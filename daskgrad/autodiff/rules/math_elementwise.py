@@ -16,8 +16,10 @@ from daskgrad.autodiff.rules.declaration import (
     Refusal,
     declare,
     equivalent,
+    is_plain,
     is_real,
     is_real_like,
+    kernel,
     plain,
 )
 
@@ -101,11 +103,46 @@ declare(anp.sqrt, adjoint=sqrt_adjoint, tangent=primitive_jvps[anp.sqrt])
 def abs_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
     (x,) = args
     if anp.iscomplexobj(x):
+        if np.all(plain(ans)):
+            return lambda g: (g * anp.conj(x) / ans,)
         return primitive_vjps[anp.abs](argnums, ans, args, kwargs)
     return lambda g: (g * anp.sign(x),)
 
 
 declare(anp.abs, adjoint=abs_adjoint, tangent=primitive_jvps[anp.abs])
+
+
+def larger_adjoint(fun: Callable) -> Callable:
+    """The rule of the larger or smaller of two, for real arrays; autograd's for all else."""
+    autograds = primitive_vjps[fun]
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        otherwise = autograds(argnums, ans, args, kwargs)
+        is_usual = isinstance(ans, np.ndarray) and ans.ndim > 0 and ans.dtype == np.float64
+        if not is_usual or len(args) != 2 or kwargs:
+            return otherwise
+        metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums}
+
+        def larger_pullback(g: Any) -> tuple:
+            if not is_plain(g):
+                return otherwise(g)
+            parts = {n: pull_chosen(g, args[n], ans, args[1 - n]) for n in argnums}
+            return tuple([unbroadcast(part, metas[n]) for n, part in parts.items()])
+
+        return larger_pullback
+
+    return adjoint
+
+
+@kernel
+def pull_chosen(g: Any, x: Any, ans: Any, y: Any) -> Any:
+    """A cotangent where x was chosen, and half of it where both are equal."""
+    chosen, equal = x == ans, x == y
+    return g * (chosen / (1.0 + equal)) if np.count_nonzero(equal) else g * chosen
+
+
+for fun in (anp.maximum, anp.minimum):
+    declare(fun, adjoint=larger_adjoint(fun), tangent=primitive_jvps[fun])
 
 
 def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -227,6 +264,8 @@ def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Calla
     is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
 
     def astype_pullback(g: Any) -> tuple:
+        if type(g) in (float, complex):  # some rules of autograd's return Python's numbers
+            g = np.asarray(g)[()]
         return (numpy_wrapper._astype(anp.real(g) if is_real else g, dtype),)
 
     return astype_pullback
@@ -395,7 +434,9 @@ def fit(cotangent: Any, shape: tuple) -> Any:
     """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
     if not is_real(cotangent) or cotangent.ndim < len(shape):
         return unbroadcast(cotangent, (shape, len(shape), None, False))
-    add = np.add.reduce if type(cotangent) is np.ndarray else anp.sum  # np.sum, in half its time
+    add = (
+        np.add.reduce if isinstance(cotangent, np.ndarray) else anp.sum
+    )  # np.sum, in half its time
     if not shape:
         return add(cotangent, axis=None) if cotangent.ndim else cotangent
     count = cotangent.ndim - len(shape)
@@ -471,7 +512,7 @@ def power_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable | Non
     exponent = float(y - 1) if y else 1.0
 
     def number_power_pullback(g: Any) -> tuple:
-        return (g * y * x**exponent,)
+        return (g * y * (x if exponent == 1.0 else np.power(x, exponent)),)
 
     return number_power_pullback
 

@@ -23,6 +23,7 @@ from daskgrad.autodiff.rules.declaration import (
     equivalent,
     is_plain,
     is_real_like,
+    kernel,
     plain,
 )
 from daskgrad.autodiff.rules.linalg_products import pull_trace
@@ -58,7 +59,11 @@ UNKNOWN = "unknown"
 
 def reduced_axis(args: tuple, kwargs: dict) -> Any:
     """The axis or axes over which an array is summed, ``None`` for all, or ``UNKNOWN``."""
-    if type(args[0]) is not np.ndarray or args[0].ndim == 0 or kwargs.keys() - {"axis", "keepdims"}:
+    if (
+        not isinstance(args[0], np.ndarray)
+        or args[0].ndim == 0
+        or kwargs.keys() - {"axis", "keepdims"}
+    ):
         return UNKNOWN
     if len(args) > 1:
         return args[1] if len(args) == 2 and is_axis(args[1]) else UNKNOWN
@@ -97,16 +102,22 @@ def spread_pullback(
 
     def sum_pullback(g: Any) -> tuple:
         if not is_plain(g):
-            spread, count = repeat_to_match_shape(g, shape, dtype, axis, None)
-            return (spread / count if is_mean else spread,)
+            found, count = repeat_to_match_shape(g, shape, dtype, axis, None)
+            return (found / count if is_mean else found,)
         g = g.reshape(kept) + np.zeros((), dtype)
         if is_mean:
             g = g / terms
-        spread = np.empty(shape, g.dtype)
-        spread[...] = g
-        return (spread,)
+        return (spread(g, shape),)
 
     return sum_pullback
+
+
+@kernel
+def spread(g: Any, shape: tuple) -> np.ndarray:
+    """An array of this shape, filled with a cotangent."""
+    found = np.empty(shape, g.dtype)
+    found[...] = g
+    return found
 
 
 def chosen_pullback(
@@ -116,10 +127,10 @@ def chosen_pullback(
     given = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
     where = given.pop("where")
     axes = {name: given[name] for name in given.keys() & {"axis", "keepdims"}}
-    spread = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
+    pull_sum = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
     chosen = np.broadcast_to(where, np.shape(plain(args[0])))
     count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
-    return lambda g: (anp.where(chosen, spread(g / count)[0], 0.0),)
+    return lambda g: (anp.where(chosen, pull_sum(g / count)[0], 0.0),)
 
 
 def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
@@ -242,6 +253,17 @@ def extreme_needed(
     return isinstance(axis, tuple) and axis != normal_axes(axis, np.ndim(plain(a)))
 
 
+@kernel
+def pull_extreme(g: Any, ans: Any, x: Any, axis: int | None) -> Any:
+    """A cotangent at the entries that are the extreme ones, in equal parts."""
+    if axis is None:
+        chosen = x == ans
+        return chosen * ((g + 0.0) / np.count_nonzero(chosen))
+    kept = kept_shape(x.shape, axis)
+    chosen = x == ans.reshape(kept)
+    return chosen * ((g.reshape(kept) + 0.0) / np.add.reduce(chosen, axis=axis, keepdims=True))
+
+
 def extreme(fun: Callable, larger: Callable, least: float) -> None:
     def program(
         a: Any,
@@ -256,7 +278,26 @@ def extreme(fun: Callable, larger: Callable, least: float) -> None:
         found = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
         return larger(found, initial) if is_given(initial) else found
 
-    declare(fun, program=program, needed=extreme_needed, keywords="axis keepdims initial where")
+    autograds = primitive_vjps[fun]
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        otherwise, axis, x = (
+            autograds(argnums, ans, args, kwargs),
+            reduced_axis(args, kwargs),
+            args[0],
+        )
+        if axis == UNKNOWN or type(axis) is tuple or not is_real_like(x.dtype, x, ans):
+            return otherwise
+        return lambda g: (pull_extreme(g, ans, x, axis),) if is_plain(g) else otherwise(g)
+
+    declare(
+        fun,
+        adjoint=adjoint,
+        tangent=primitive_jvps[fun],
+        program=program,
+        needed=extreme_needed,
+        keywords="axis keepdims initial where",
+    )
 
 
 for fun in {anp.max, anp.amax}:

@@ -83,8 +83,8 @@ with_slopes(
     stats.beta.cdf,
     {
         0: density_of(stats.beta),
-        1: lambda ans, x, a, b: beta_by(a, b, x, by_b=False),
-        2: lambda ans, x, a, b: beta_by(a, b, x, by_b=True),
+        1: lambda ans, x, a, b: beta_by(a, b, x, False),
+        2: lambda ans, x, a, b: beta_by(a, b, x, True),
     },
 )
 with_slopes(stats.gamma.cdf, {0: density_of(stats.gamma), 1: lambda ans, x, a: gamma_by_a(a, x)})

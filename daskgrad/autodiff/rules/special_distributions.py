@@ -82,7 +82,7 @@ def f_slope(number: int) -> Any:
         w, unit = odds(dfn, dfd, x)
         a, b = 0.5 * dfn, 0.5 * dfd
         by_w = (x * dfd, -x * dfn, dfn * dfd)[number] * unit * beta_density(a, b, w)
-        return by_w if number == 2 else by_w + 0.5 * beta_by(a, b, w, by_b=number == 1)
+        return by_w if number == 2 else by_w + 0.5 * beta_by(a, b, w, number == 1)
 
     return slope
 
@@ -119,15 +119,13 @@ BINOMIAL: Row = [
 ]
 NEGATIVE: Row = [zero, COUNT, lambda ans, k, n, p: beta_density(1.0 * n, whole(k) + 1.0, p)]
 BINOMIAL_BETWEEN: Row = [  # 1 - I(k + 1, n - k; p)
-    lambda ans, k, n, p: (
-        beta_by(k + 1.0, n - k, p, by_b=True) - beta_by(k + 1.0, n - k, p, by_b=False)
-    ),
-    lambda ans, k, n, p: -beta_by(k + 1.0, n - k, p, by_b=True),
+    lambda ans, k, n, p: beta_by(k + 1.0, n - k, p, True) - beta_by(k + 1.0, n - k, p, False),
+    lambda ans, k, n, p: -beta_by(k + 1.0, n - k, p, True),
     lambda ans, k, n, p: -beta_density(k + 1.0, n - k, p),
 ]
 NEGATIVE_BETWEEN: Row = [
-    lambda ans, k, n, p: beta_by(n, k + 1.0, p, by_b=True),
-    lambda ans, k, n, p: beta_by(n, k + 1.0, p, by_b=False),
+    lambda ans, k, n, p: beta_by(n, k + 1.0, p, True),
+    lambda ans, k, n, p: beta_by(n, k + 1.0, p, False),
     lambda ans, k, n, p: beta_density(n, k + 1.0, p),
 ]
 

@@ -21,10 +21,10 @@ def unboxed(leaf: Any) -> Any:
     value = leaf
     while isbox(value) and not hasattr(value, "unboxed"):
         value = value._value
+    if value is leaf and (isbox(leaf) or not hasattr(leaf, "unboxed")):
+        return leaf
     if hasattr(value, "unboxed"):
         return value.unboxed()
-    if value is leaf:
-        return leaf
     if isinstance(value, np.ndarray):
         return value.copy()
     return map_leaves(unboxed, value)

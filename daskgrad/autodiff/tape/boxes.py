@@ -124,12 +124,25 @@ def require_live(output: Any, what: str) -> None:
 
 def place_in_model() -> str:
     """The file and line that a model has got to."""
+    place = place_here()
+    return "in NumPy" if place is None else f"in {place[0]}:{place[1]}"
+
+
+def place_here() -> tuple[str, int] | None:
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if package_of(frame) not in (*TRACERS, *LIBRARIES):
-            return f"in {frame.f_code.co_filename}:{frame.f_lineno}"
+        place = place_of(frame)
+        if place is not None:
+            return place
         frame = frame.f_back
-    return "in NumPy"
+    return None
+
+
+def place_of(frame: Any) -> tuple[str, int] | None:
+    """The file and line of a frame, unless it is the tracer's or a library's."""
+    if package_of(frame) in (*TRACERS, *LIBRARIES):
+        return None
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def package_of(frame: Any) -> str:
@@ -224,8 +237,14 @@ def hint(error: Exception, stage: str) -> str | None:
     frames = frames_of(error)
     if not signs and not any(map(has_box, library_frames(frames))):
         return None
-    advice = advice_of(frames) or next((BOX_SIGNS[sign] for sign in signs if BOX_SIGNS[sign]), "")
+    advice = advice_about(error)
     return f"{advice}. {HINT[0].upper()}{HINT[1:]}" if advice else HINT
+
+
+def advice_about(error: Exception) -> str:
+    """Advice for an error about a box, or nothing."""
+    signs = [advice for sign, advice in BOX_SIGNS.items() if advice and sign in str(error)]
+    return advice_of(frames_of(error)) or "".join(signs[:1])
 
 
 def advice_here(method: str = "") -> str:
@@ -341,7 +360,7 @@ def note_view(view: ArrayBox, array: np.ndarray) -> None:
 
 KNOWN = {
     "autograd.tracer",
-    "daskgrad.autodiff.compiled.boxes",
+    "daskgrad.autodiff.programs.boxes",
     __name__,
 }  # between a call and its box
 

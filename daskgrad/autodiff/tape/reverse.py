@@ -20,6 +20,8 @@ from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
     explain,
+    is_plain,
+    is_recorded,
     missing,
     plain,
     require_derivative,
@@ -38,6 +40,7 @@ from daskgrad.autodiff.tape.boxes import (
     require_live,
     trace_numbers,
 )
+from daskgrad.autodiff.tape.numpy_warnings import DEFAULT, NAMING, STATE
 from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.values.rows import Rows
@@ -104,16 +107,23 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
     return primitive_vjps.get(fun) or missing(fun, argnums)
 
 
-def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+def trace(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any], node_type: type[TapeNode] = TapeNode
+) -> tuple[list[Any], "Tape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``autodiff.libraries.registry``)."""
     number = trace_numbers.next_number()
-    notrace_primitives[TapeNode] = without_derivative()
+    notrace_primitives[node_type] = without_derivative()
     outputs, ends = [], []
     live.add(number)
     try:
-        roots = [TapeNode.new_root(array, number) for array in arrays]
+        roots = [node_type.new_root(array, number) for array in arrays]
         boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
-        returned = fun(*boxes)
+        state = STATE.set(NAMING) if STATE.get() is DEFAULT else None
+        try:
+            returned = fun(*boxes)
+        finally:
+            if state is not None:
+                STATE.reset(state)
     finally:
         live.discard(number)
     for output in returned:
@@ -128,31 +138,31 @@ def trace(fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> tuple[lis
 class Tape:
     """The record of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
-    __slots__ = ("_ends", "_order", "_roots")
+    __slots__ = ("ends", "order", "roots")
 
     pickler = TapePickler
 
     def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
-        self._order = backward_order([end for end in ends if end is not None])
-        require_own_roots(self._order, roots)
-        self._ends = ends
-        self._roots = roots
+        self.order = backward_order([end for end in ends if end is not None])
+        require_own_roots(self.order, roots)
+        self.ends = ends
+        self.roots = roots
 
     @property
     def steps(self) -> int:
         """The number of recorded operations."""
-        return len(self._order)
+        return len(self.order)
 
     def __reduce__(self) -> tuple:
         """As flat lists: a chain of nodes that refer to each other is too deep for pickle."""
-        nodes = list(dict.fromkeys([*self._order, *self._roots]))
+        nodes = list(dict.fromkeys([*self.order, *self.roots]))
         places: dict[Any, int] = {node: place for place, node in enumerate(nodes)}
         records = [
             (node.pullback, node.is_real, [places[parent] for parent in node.parents])
             for node in nodes
         ]
-        roots = [places[root] for root in self._roots]
-        return make_tape, (records, roots, [places.get(end) for end in self._ends])
+        roots = [places[root] for root in self.roots]
+        return make_tape, (records, roots, [places.get(end) for end in self.ends])
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
@@ -165,8 +175,8 @@ class Tape:
 
         ``is_term``: also for the others, if they are large and few of their rows were used.
         """
-        kept = self._kept([self._roots[number] for number in asked])
-        pulled = self._pull(cotangents, Cotangents(kept.union(self._roots) if is_term else kept))
+        kept = self._kept([self.roots[number] for number in asked])
+        pulled = self._pull(cotangents, Cotangents(kept.union(self.roots) if is_term else kept))
         return [
             each if type(each) is not Pieces else each.asked() if number in asked else each.total()
             for number, each in enumerate(pulled)
@@ -176,17 +186,25 @@ class Tape:
         """The arrays asked for, and the selections and transposes of them."""
         kept = set(asked)
         if kept:
-            for node in reversed(self._order):
+            for node in reversed(self.order):
                 if isinstance(node.pullback, Selection | Transposition) and node.parents[0] in kept:
                     kept.add(node)
         return kept
 
     def _pull(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
+        state = STATE.set(NAMING) if STATE.get() is DEFAULT else None
+        try:
+            return self._pull_nodes(cotangents, sums)
+        finally:
+            if state is not None:
+                STATE.reset(state)
+
+    def _pull_nodes(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
         arrived = sums.value
-        for end, cotangent in zip(self._ends, cotangents, strict=True):
+        for end, cotangent in zip(self.ends, cotangents, strict=True):
             if end is not None and cotangent is not None:
                 sums.add(end, cotangent)
-        for node in self._order:
+        for node in self.order:
             if node.pullback is None or node not in arrived:
                 continue
             g = arrived.pop(node)
@@ -201,11 +219,11 @@ class Tape:
                     sums.add_dense(parent, arrived[parent], cotangent)
                 elif cotangent is not None:
                     sums.add(parent, cotangent)
-        return [arrived.get(root) for root in self._roots]
+        return [arrived.get(root) for root in self.roots]
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
-        return arrays_within([node.pullback for node in self._order])
+        return arrays_within([node.pullback for node in self.order])
 
 
 def pull_pieces(pullback: Any, pieces: Pieces) -> tuple:
@@ -279,7 +297,7 @@ class Cotangents:
             self._ours.discard(node)
 
     def _add_piece(self, node: TapeNode, previous: Any, piece: Any) -> None:
-        if isbox(previous):
+        if isbox(previous) and not is_plain(previous):
             return self.add(node, piece.differentiable())
         if type(previous) is Pieces:
             return previous.append(piece)
@@ -289,7 +307,8 @@ class Cotangents:
         if previous is None:
             previous = piece.space.zeros()
         elif node not in self._ours or not isinstance(previous, np.ndarray):
-            previous = np.asarray(piece.space.zeros() + previous)
+            previous = piece.space.zeros() + previous
+            previous = previous if isinstance(previous, np.ndarray) else np.asarray(previous)
         self._put(node, piece.add_into(previous), True)
 
     def add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
@@ -303,7 +322,8 @@ class Cotangents:
 
     def _add_by_space(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
         """Boxes, sparse objects and containers are added by autograd's vector spaces."""
-        flagged = None if previous is None else (previous, node in self._ours)
+        is_ours = node in self._ours and not is_recorded(cotangent)
+        flagged = None if previous is None else (previous, is_ours)
         self._put(node, *add_outgrads(flagged, cotangent))
 
 
@@ -364,7 +384,7 @@ def _parts(thing: Any) -> Sequence[Any]:
     if isinstance(thing, functools.partial):
         return [thing.func, thing.args, thing.keywords]
     if isinstance(thing, Tape):  # of the residual of a root
-        return [node.pullback for node in thing._order]
+        return [node.pullback for node in thing.order]
     if isinstance(thing, Selection):
         return [thing.index]
     if hasattr(thing, "tocsr"):  # SciPy's sparse matrices have their arrays as attributes

@@ -14,6 +14,7 @@ from autograd.builtins import DictBox, SequenceBox
 from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
+from daskgrad.autodiff.rules.declaration import Diverged, is_recorded
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import describe
@@ -50,12 +51,16 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     require_plain_keywords(function, kwargs)
     leaves, structure = flatten_arguments(args)
     boxes, number, node_type, _ = find_top_boxed_args(leaves)
-    if hasattr(node_type, "record_rule_call"):  # a compiled model is being recorded
-        return node_type.record_rule_call(function, leaves, structure, kwargs)
     if not boxes:
         return function.fun(*args, **kwargs)
-    for place, box in boxes:
+    is_traced = not is_recorded(boxes[0][1])
+    for place, box in boxes if is_traced else ():
         leaves[place] = box._value
+    recorded = list(filter(is_recorded, [*leaves, *flatten(kwargs)[0]]))
+    if recorded and not any([isbox(leaf) and not is_recorded(leaf) for leaf in leaves]):
+        run = RecordedRun(function, structure, kwargs, is_traced)
+        call, value = run.record(recorded[0], leaves)
+        return enter_call(call, boxes, number, node_type) if is_traced else value
     leaves = list(map(protected, leaves))  # the trace still uses them
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
@@ -65,11 +70,16 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     run = function.run(unflatten(structure, leaves), kwargs)
     value, residuals = map_leaves(protected, run)  # a rule may be called more than once
     call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
+    return enter_call(call, boxes, number, node_type)
+
+
+def enter_call(call: Call, boxes: Any, number: int, node_type: Any) -> Any:
+    """The value of a call, of which the trace gets a node."""
 
     def enter(answer: Any) -> Any:
         argnums = tuple([place + 1 for place, _ in boxes])
         parents = tuple([box._node for _, box in boxes])
-        node = node_type(answer, call_rule, (call, *leaves), {}, argnums, parents)
+        node = node_type(answer, call_rule, (call, *call.leaves), {}, argnums, parents)
         return new_box(answer, number, node)
 
     return traced_value(call, number, enter)
@@ -139,6 +149,8 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     """
     call: Call = args[0]
     function, value = call.function, Space(call.value)
+    if isinstance(function, RecordedRun):
+        return lambda g: function.pull(call, argnums, unbundle(g, len(value.places)))
     arguments = list(map(Space, call.args))
     active = [argnum - 1 for argnum in argnums]
     pull = function.pullback(call, active)
@@ -159,6 +171,8 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
     """The rule for forward mode: the function's own, with its results checked."""
     call: Call = args[0]
+    if isinstance(call.function, RecordedRun):
+        return call.function.push(call, argnums, gs)
     zeros = map(cotangents.zeros, map(shape_of, call.leaves))
     active = [argnum - 1 for argnum in argnums]
     tangents = substitute(zeros, active, map(protected, gs))
@@ -215,6 +229,83 @@ def fit(derivative: Any, leaf: Any, what: str) -> Any:
     return derivative if isbox(derivative) else checked
 
 
+# ------------------------------------------------------------------------------ while recorded
+
+
+class RecordedRun:
+    """A function with rules of its own while a program is recorded: it runs on plain arrays, as one
+    call of the program, and so does its pullback. Leaves that are no arrays are constants.
+
+    ``is_traced``: by the trace of the model, so that the run makes residuals.
+    """
+
+    def __init__(self, function: Any, structure: Any, kwargs: dict, is_traced: bool):
+        self.function, self.name, self.__name__ = function, function.name, function.name
+        self._structure, self._is_traced = structure, is_traced
+        self._named, self._of_named = flatten(kwargs)
+        self._kind: Any = None  # of the value
+
+    def record(self, box: Any, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """The call, with boxes in the places of arrays and of what it keeps, and its value."""
+        kept, *arrays = box.record_call(self, (*leaves, *self._named), 1)
+        of_value, kinds = self._kind
+        self._named = []  # the boxes
+        remaining = iter(arrays)
+        value = unflatten(
+            of_value, [each[0] if len(each) == 1 else next(remaining) for each in kinds]
+        )
+        return Call(self, tuple(leaves), self._structure, {}, value, kept), value
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        """The call, or None, and the arrays of the value. Diverged if that is of another kind than
+        when it was recorded."""
+        given, count = list(map(read_only_leaf, leaves)), self._structure.num_leaves
+        kwargs = unflatten(self._of_named, given[count:])
+        args = unflatten(self._structure, given[:count])
+        call = None
+        if self._is_traced:
+            value, residuals = map_leaves(read_only_leaf, self.function.run(args, kwargs))
+            parts = self.function, tuple(given[:count]), self._structure, kwargs, value, residuals
+            call = Call(*parts)
+        else:
+            value, residuals = self.function.fun(*args, **kwargs), None
+        outputs, of_value = flatten(value)
+        kind = of_value, list(map(kind_of_output, outputs))
+        if self._kind is None:
+            if holds_boxes((value, residuals)):
+                raise TypeError("it uses an array that is not an argument of it")
+            self._kind = kind
+        if kind != self._kind:
+            raise Diverged
+        arrays = [leaf for leaf, each in zip(outputs, kind[1], strict=True) if len(each) > 1]
+        return [call, *arrays]
+
+    def pull(self, call: Call, argnums: tuple, cotangents: Sequence[Any]) -> tuple:
+        kept = call.residuals
+        return tuple(kept.record_call(pull_call, (kept, argnums, [*cotangents])))
+
+    def push(self, call: Call, argnums: tuple, tangents: Sequence[Any]) -> Any:
+        kept = call.residuals
+        return bundle(kept.record_call(push_call, (kept, argnums, [*tangents])))
+
+
+def pull_call(call: Call, argnums: tuple, cotangents: Sequence[Any]) -> list[Any]:
+    """The cotangents of a call's leaves, by its function's own rule."""
+    return list(pullback_rule(argnums, None, (call,), {})(bundle(cotangents)))
+
+
+def push_call(call: Call, argnums: tuple, tangents: Sequence[Any]) -> list[Any]:
+    pushed = push_rule(argnums, tangents, None, (call,), {})
+    return list(pushed) if isinstance(pushed, tuple) else [pushed]
+
+
+def kind_of_output(leaf: Any) -> tuple:
+    """A constant; of an array or number all that is known before a run."""
+    if isinstance(leaf, np.ndarray | np.generic):
+        return type(leaf), leaf.dtype, leaf.shape
+    return (type(leaf), None) if type(leaf) in (bool, int, float, complex) else (leaf,)
+
+
 # ------------------------------------------------------------------------------------------- checks
 
 
@@ -234,7 +325,7 @@ def require_one_each(function: Any, pulled: Any, count: int) -> None:
 def require_plain_keywords(function: Any, kwargs: dict) -> None:
     """Raises if a keyword argument is differentiated: rules would lose its derivative."""
     for name, value in kwargs.items():
-        if any([isbox(leaf) and not getattr(leaf, "is_data", False) for leaf in flatten(value)[0]]):
+        if any([isbox(leaf) and not is_recorded(leaf) for leaf in flatten(value)[0]]):
             raise TypeError(
                 f"keyword argument {name!r} of {function.name!r} is differentiated, but its rules "
                 f"are for positional arguments; pass it by position"

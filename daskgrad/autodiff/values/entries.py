@@ -120,29 +120,6 @@ def entries_of_array(
     return Entries(tuple(shape), tuple(steps), numbers, tuple(whole))
 
 
-def axis_of_array(index: Any) -> int | None:
-    """The axis along which an index has an array of integers, if it takes all others whole."""
-    parts = index if isinstance(index, tuple) else (index,)
-    axes = [axis for axis, part in enumerate(parts) if not is_whole(part)]
-    if len(axes) != 1 or not isinstance(parts[axes[0]], np.ndarray):
-        return None
-    array = parts[axes[0]]
-    return axes[0] if array.dtype.kind in "iu" and array.ndim else None
-
-
-def rows_along(axis: int, index: np.ndarray, shape: tuple[int, ...], cotangent: Any) -> Rows:
-    """The loose rows of ``entries_of``, where an array of integers is all that it finds."""
-    numbers, after = counted(index, shape[axis]), axis + index.ndim
-    values = cotangent
-    if axis:
-        order = (*range(axis, after), *range(axis), *range(after, cotangent.ndim))
-        values = cotangent.transpose(order)
-    if index.ndim > 1:
-        numbers = numbers.ravel()
-        values = values.reshape(numbers.size, *shape[:axis], *shape[axis + 1 :])
-    return loose_rows(shape, (axis,), numbers, values)
-
-
 def along_arrays(
     named: Sequence[Any], shape: Sequence[int], steps: Mapping[int, int]
 ) -> dict[int, tuple[np.ndarray, Any]]:

@@ -297,7 +297,7 @@ def parts_of(fun: Callable) -> Parts | None:
     parts: Parts = [len(sys.modules)]  # a submodule that was imported since belongs to the pickle
     while waiting:
         current = waiting.pop()
-        if not is_plain_function(current):
+        if type(current) is not types.FunctionType or current.__dict__ or current.__kwdefaults__:
             return None
         parts.extend(own_parts(current))
         for value in references(current):
@@ -317,10 +317,6 @@ def are_same(first: Parts, second: Parts) -> bool:
 
 def is_same(first: Any, second: Any) -> bool:
     return first is second or (type(first) is type(second) is int and first == second)
-
-
-def is_plain_function(value: Any) -> bool:
-    return type(value) is types.FunctionType and not value.__dict__ and not value.__kwdefaults__
 
 
 def own_parts(fun: Any) -> Parts:

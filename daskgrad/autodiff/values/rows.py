@@ -136,7 +136,7 @@ class Rows:
             self.indices = self.indices.astype(np.intp)
         require_fitting(self)
         self.indices = self.indices.astype(np.intp, copy=False)
-        if not is_increasing(self.indices):
+        if not (self.indices[1:] > self.indices[:-1]).all():
             self.indices, self.values = coalesce(self.indices, self.values)
 
     # ---- what it is
@@ -357,10 +357,6 @@ def opposite(term: Any, other: Any) -> Any:
 def require_shape(rows: Rows, array: np.ndarray) -> None:
     if array.shape != rows.shape:
         raise ValueError(f"{rows!r} does not fit an array of shape {array.shape}")
-
-
-def is_increasing(indices: np.ndarray) -> bool:
-    return len(indices) < 2 or bool((indices[1:] > indices[:-1]).all())
 
 
 def require_no_mask(rows: Rows) -> None:
