@@ -19,7 +19,7 @@ BUILDING = [  # which imports no Dask, and runs on workers
     ["autodiff.values"],
     ["autodiff.rules"],
     ["autodiff.tape"],
-    ["autodiff.compiled", "autodiff.libraries"],
+    ["autodiff.programs", "autodiff.libraries"],
     ["autodiff.models", "autodiff"],
 ]
 FLOORS = [
@@ -42,7 +42,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     ],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "placed", "derivatives.in_line", "dashboards"],
-    "autograd": ["autodiff.rules", "autodiff.tape", "autodiff.compiled"],
+    "autograd": ["autodiff.rules", "autodiff.tape", "autodiff.programs"],
     "jax": ["autodiff.libraries.jax"],
     "torch": ["autodiff.libraries.torch"],
     "threadpoolctl": ["autodiff.models.blas"],
@@ -52,7 +52,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "rich": ["dashboards.progress", "dashboards.screens"],
     "scipy": [
         *("autodiff.rules", "scipy", "autodiff.values.rows", "autodiff.values.slopes"),
-        *("autodiff.compiled.special_calls", "autodiff.compiled.density_calls"),
+        *("autodiff.programs.special_calls", "autodiff.programs.density_calls"),
     ],
 }
 LOCAL = ["dashboards.recorder", "dashboards.grains", "dashboards.palette", "dashboards.screens"]

@@ -89,11 +89,9 @@ def finder_of(model: Model) -> Callable[[], Any] | None:
     fun, prepare = model.fun, registry.load(model.backend).prepare  # type: ignore[attr-defined]
     if isinstance(fun, SentFunction):
         return None
-    if type(fun) is FunctionType and (fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__):
+    if type(fun) is not FunctionType or fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__:
         return lambda: prepare(fun).programs
-    programs, code = prepare(fun).programs, getattr(fun, "__code__", None)
-    if code is None:
-        return lambda: programs
+    programs, code = prepare(fun).programs, fun.__code__
     return lambda: programs if fun.__code__ is code else prepare(fun).programs
 
 

@@ -111,7 +111,8 @@ def jacobian(
         if mode == "forward" and entries(argument):
             return push_columns(recorded, graph, argument, sparse)
         held = HeldForwardPass(graph)
-        if mode == "auto" and is_taller(held.value, argument):
+        # to push tangents runs the models again, and is quicker for many values
+        if mode == "auto" and entries(held.value) > 2 * entries(argument) > 0:
             return push_columns(recorded, graph, argument, sparse)
         require_one_kind(held.value, argument, name)
         return pull_rows(recorded, held, argument, sparse)
@@ -128,11 +129,6 @@ def require_one_kind(value: Any, argument: Any, name: str) -> None:
             f"{describe(value)} with respect to {describe(argument)}; pass and return real and "
             f"imaginary parts, or use jvp and vjp"
         )
-
-
-def is_taller(value: Any, argument: Any) -> bool:
-    """Whether pushing tangents, which runs the models again, is likely to be quicker."""
-    return entries(value) > 2 * entries(argument) > 0
 
 
 def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse: bool) -> Any:

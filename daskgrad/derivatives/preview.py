@@ -121,14 +121,12 @@ def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]
         key = tasks.key("cotangent", graph.output.key_name)
         ones = seed or tasks.add(key, ones_like, forward.values[graph.output])
         arrived = build_backward(forward, tasks, ones)
-    variables = {node: ref.key for node, ref in forward.values.items() if is_variable(node)}
+    variables = {
+        node: ref.key for node, ref in forward.values.items() if isinstance(node, Variable)
+    }
     inputs = {key: () for key in variables.values()} | tasks.planned()
     pairs = {key: arrived[node].key if node in arrived else None for node, key in variables.items()}
     return inputs, pairs, told_of(tasks, list(inputs)) if shapes else {}
-
-
-def is_variable(node: Node) -> bool:
-    return isinstance(node, Variable)
 
 
 def ones_like(value: Any) -> Cotangent:

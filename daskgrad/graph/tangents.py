@@ -101,13 +101,12 @@ class Tangents:
                 self._duals[node] = annotate(push_node(node, self, False), node)
             if node in tangents:
                 takes_dual = node in self._duals and not isinstance(node, Variable)
-                made = tangent_in(self._duals[node]) if takes_dual else push_node(node, self, True)
+                if takes_dual:
+                    dual = self._duals[node]
+                    made = dual.tangents[0] if isinstance(dual, Dual) else TANGENT(dual)
+                else:
+                    made = push_node(node, self, True)
                 self._tangents[node] = annotate(made, node)
-
-
-def tangent_in(dual: Any) -> Any:
-    """Stands for the one tangent of what stands for a dual."""
-    return dual.tangents[0] if isinstance(dual, Dual) else TANGENT(dual)
 
 
 def part(of: Variable, root: Variable) -> Variable:

@@ -95,7 +95,7 @@ class AttachedUse:
             return self.sums
         spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
         for each in self._given:
-            for field in attached_in(each):
+            for field in [field for field in each.sent if isinstance(field, Attached)]:
                 if isinstance(each.spread, Holdings) and each.sample is None:
                     spreads.setdefault(id(field.attachment), each.spread)
         settled = {
@@ -205,10 +205,6 @@ class AttachedUse:
             spread.blocks,
             spread.block_items,
         )
-
-
-def attached_in(each: SpreadSum) -> list[Attached]:
-    return [field for field in each.sent if isinstance(field, Attached)]
 
 
 def gradient(

@@ -235,7 +235,9 @@ def add_up(
     require_grainsize(grainsize)
     require_summation(summation)
     is_zip = isinstance(items, Zip)
-    if inside_model() and not involves_node(items, shared):
+    leaves, _ = flatten((side_by_side(items), shared))
+    # with a node it belongs to an inner derivative, and is recorded
+    if inside_model() and not any([isinstance(leaf, Node) for leaf in leaves]):
         require_plain_additions(summation)
         parts = [nested_part(part, argument) for part in side_by_side(items)]
         terms = terms_of(parts, is_zip, slices, grainsize)
@@ -289,11 +291,6 @@ def require_no_iterators(items: Any, name: str) -> None:
     for number, item in enumerate(items[:LOOKED_AT] if isinstance(items, list) else ()):
         if isinstance(item, Iterator):
             raise TypeError(f"item {number} of model {name!r} is {describe(item)}, {USED_UP}")
-
-
-def involves_node(items: Any, shared: tuple) -> bool:
-    """Whether a sum inside a model belongs to an inner derivative, and is recorded."""
-    return any(isinstance(leaf, Node) for leaf in flatten((side_by_side(items), shared))[0])
 
 
 def require_plain_additions(summation: Summation) -> None:

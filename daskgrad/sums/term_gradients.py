@@ -75,7 +75,7 @@ def stacks(
     columns = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
     return tuple(
         [
-            list_rows(column, primal)
+            [no_rows(primal) if rows is None else rows for rows in column]
             if place in asked and are_rows(column)
             else stack(column, primal)
             for place, (column, primal) in enumerate(zip(columns, primals, strict=True))
@@ -85,10 +85,6 @@ def stacks(
 
 def are_rows(column: Sequence[Any]) -> bool:
     return all([leaf is None or isinstance(leaf, Rows) for leaf in column])
-
-
-def list_rows(column: Sequence[Any], primal: Any) -> list[Rows]:
-    return [no_rows(primal) if rows is None else rows for rows in column]
 
 
 def stack(column: Sequence[Any], primal: Any) -> np.ndarray | None:

@@ -12,7 +12,7 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad import Rows
-from daskgrad.autodiff.compiled.backend import prepare
+from daskgrad.autodiff.programs.backend import prepare
 from daskgrad.placed import call
 from daskgrad.placed.messages import unpack
 

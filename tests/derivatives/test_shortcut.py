@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from probes import functions_run
 
 import daskgrad as dg
-from daskgrad.autodiff.compiled import families, shortcuts
+from daskgrad.autodiff.programs import shortcuts
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.tasks import clients
 
@@ -28,9 +28,8 @@ SCALE = 1.0
 
 @pytest.fixture(autouse=True)
 def in_line(monkeypatch):
-    """Programs for other sizes and strides are written, however quick the machine is."""
+    """Programs are made at the same calls on a slow machine."""
     ticking(monkeypatch)
-    monkeypatch.setattr(families, "SHARE_OF_TRIALS", np.inf)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         yield
 
@@ -424,7 +423,7 @@ def test_how_many_calls_a_shortcut_costs(monkeypatch):
     for _ in range(30):
         gradient(X)
     names = functions_run(gradient, X)
-    assert len(names) <= 15, names
+    assert len(names) <= 16, names
 
 
 def test_a_gradient_that_has_run_can_be_sent(taken):

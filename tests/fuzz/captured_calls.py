@@ -5,10 +5,10 @@ import re
 import numpy as np
 
 import daskgrad as dg
-from daskgrad.autodiff.compiled.signatures import are_same
 from daskgrad.autodiff.models.model import Call
 from daskgrad.autodiff.models.pullbacks import capture, pull_back
 from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.programs.signatures import are_same
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
 from daskgrad.autodiff.values.trees import flatten

@@ -9,12 +9,10 @@ import autograd
 import fuzz_programs
 import numpy as np
 
-from daskgrad.autodiff.compiled.program import Diverged
-from daskgrad.autodiff.compiled.recording import record
-from daskgrad.autodiff.compiled.signatures import are_same
-from daskgrad.autodiff.compiled.steps import Unrecordable
-from daskgrad.autodiff.compiled.writing import write
-from daskgrad.autodiff.rules.declaration import Refusal
+from daskgrad.autodiff.programs.signatures import are_same
+from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.ways import program_of
+from daskgrad.autodiff.rules.declaration import Diverged, Refusal
 from daskgrad.autodiff.tape.forward import linearize
 from daskgrad.autodiff.tape.reverse import trace
 
@@ -69,16 +67,15 @@ def differences_of(seed, kind, traced):
             try:
                 outputs, tape = trace(of_traced, [arrays[n] for n in numbers])
                 if program is None:
-                    recording = record(fun, arrays, [n in numbers for n in range(6)])
-                    program = write(recording, "fuzz", range(len(numbers)))
+                    program = program_of(fun, arrays, numbers)
             except (Unrecordable, *SENSELESS):
                 return None
             try:
                 own, residuals = program.forward(*arrays)
+                pulled = result_of(program.pull_examples, residuals)
+                again = result_of(program.pull_examples, residuals)
             except Diverged:
                 continue
-            pulled = result_of(program.pull_examples, residuals)
-            again = result_of(program.pull_examples, residuals)
             found += not (
                 are_same(own, outputs)
                 and are_same(pulled, result_of(tape.pull, program.examples))

@@ -12,11 +12,10 @@ from captured_calls import derivatives, is_same, model_of, ones_like, overwrite
 from fuzz_operations import OPERATIONS, M, N
 
 import daskgrad as dg
-from daskgrad.autodiff.compiled.program import Diverged
-from daskgrad.autodiff.compiled.recording import record
-from daskgrad.autodiff.compiled.signatures import are_same
-from daskgrad.autodiff.compiled.steps import Unrecordable
-from daskgrad.autodiff.compiled.writing import write
+from daskgrad.autodiff.programs.signatures import are_same
+from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.ways import program_of
+from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 
 CALLS = 12  # of a model, which is compiled at the third
@@ -92,7 +91,7 @@ def points(seed, count=4, dtype="d"):
 
 def differences_of_program(seed, dtype="d"):
     """How many results of a program differ from the tape's; None if it cannot be recorded."""
-    fun, program_of = program(seed), None
+    fun, compiled = program(seed), None
     found = 0
     for arrays in points(seed + 1, dtype=dtype):
         traced, data = arrays[:2], arrays[2:]
@@ -102,23 +101,22 @@ def differences_of_program(seed, dtype="d"):
                 tape.pull(list(map(ones_like, outputs)))
             except SENSELESS:  # NumPy's: a program that makes no sense
                 return None
-            if program_of is None:
+            if compiled is None:
                 try:
-                    recording = record(fun, arrays, [True, True, False, False])
-                    program_of = write(recording, "fuzz", [0, 1])
+                    compiled = program_of(fun, arrays, [0, 1])
                 except Unrecordable:
                     return None
             try:
-                own, residuals = program_of.forward(*arrays)
+                own, residuals = compiled.forward(*arrays)
+                before = [np.array(each) for each in own]
+                pulled = compiled.pull_examples(residuals)
             except Diverged:
                 continue
-            before = [np.array(each) for each in own]
-            pulled = program_of.pull_examples(residuals)
             found += not (
                 are_same(own, outputs)
-                and are_same(pulled, tape.pull(program_of.examples))
+                and are_same(pulled, tape.pull(compiled.examples))
                 and are_same(before, own)  # pulling back changes no value
-                and are_same(pulled, program_of.pull_examples(residuals))
+                and are_same(pulled, compiled.pull_examples(residuals))
             )
     return found
 

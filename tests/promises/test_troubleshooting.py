@@ -133,8 +133,8 @@ def a_large_argument(client):
     with_constant(lambda x, table: np.sum(x) * table[0], np.ones(2_000_000))
 
 
-def a_list_in_a_closure():
-    factors = [1.0]
+def a_long_list_in_a_closure():
+    factors = [1.0] * 100
     return dg.explain(lambda x: np.sum(x) * factors[0], X)
 
 
@@ -297,8 +297,9 @@ ROWS = [
     ),
     (items_on_their_way, "UserWarning: the … items"),
     (a_large_argument, "UserWarning: Sending large graph"),
+    (lambda: dg.explain(lambda x: np.sum(x), X), "'…' will be compiled after"),
     (lambda: dg.explain(lambda x: float(x[0]) * x[1], X), "'…' is not compiled: …"),
-    (a_list_in_a_closure, "'…' is not compiled unless"),
+    (a_long_list_in_a_closure, "'…' is not compiled unless"),
     (lambda: gradient_of(lambda x: float(x[0]) * x[1]), "TypeError: float() argument"),
     (lambda: gradient_of(lambda x: math.exp(x[0])), "TypeError: must be real number"),
     (lambda: gradient_of(assigned_into_a_new_array), "ValueError: setting an array element"),

@@ -111,8 +111,8 @@ NAMES = ("autograd", *EXTRAS)
 COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
 BY_HAND = "by_hand"  # what ``dg.delayed(fun, gradient=True)`` makes of autograd
 UNNAMED = {  # module, and name there, of backends of the package for which no user asks by name
-    "compiled": ("daskgrad.autodiff.compiled.backend", "vouched"),
-    "cautious": ("daskgrad.autodiff.compiled.backend", "cautious"),
+    "compiled": ("daskgrad.autodiff.programs.backend", "vouched"),
+    "cautious": ("daskgrad.autodiff.programs.backend", "cautious"),
     BY_HAND: ("daskgrad.autodiff.libraries.by_hand", ""),
 }
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])

@@ -43,7 +43,10 @@ class OneThread(contextlib.AbstractContextManager):
             for library in libraries(len(sys.modules)):
                 count = library.get_num_threads()
                 if count != 1:
-                    before = self._of_thread.before if is_of_thread(library) else self._before
+                    # each thread of Python has its own number of threads of these
+                    is_of_thread = library.internal_api == "mkl"
+                    is_of_thread |= getattr(library, "threading_layer", "") == "openmp"
+                    before = self._of_thread.before if is_of_thread else self._before
                     before[library] = count
                     set_threads(library, 1)
 
@@ -61,11 +64,6 @@ class OneThread(contextlib.AbstractContextManager):
 def libraries(count: int) -> list[Any]:
     """The BLAS libraries that are loaded, when ``count`` modules are imported."""
     return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
-
-
-def is_of_thread(library: Any) -> bool:
-    """Whether each thread of Python has its own number of a library's threads."""
-    return library.internal_api == "mkl" or getattr(library, "threading_layer", "") == "openmp"
 
 
 def put_back(before: dict[Any, int]) -> None:

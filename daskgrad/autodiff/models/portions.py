@@ -86,11 +86,6 @@ def is_most(item: Any, value: Any) -> bool:
     return first is not None and not is_small(first) and are_many(first.size, whole.shape)
 
 
-def as_selected(cotangent: Cotangent) -> Selected:
-    """The cotangent of all of a value, to be added to those of its entries."""
-    return Selected(cotangent.leaves, () if cotangent.seen is None else ((..., cotangent.seen),))
-
-
 def rows_at(index: Any, value: Any, leaves: Sequence[Any]) -> Leaves:
     """The cotangents of a value's arrays from those of what an index selects."""
     arrays = arrays_of(value)
@@ -229,7 +224,11 @@ def pull_back_item(
         args = (model, call, active, canonical(inputs), value_elsewhere)
         pulled = pull_back(captured, cotangent, *args)
         is_whole = is_alone or not arrays_of(value)
-        return pulled if is_whole else as_selected(*each_of(pulled))
+        if is_whole:
+            return pulled
+        (arrived,) = each_of(pulled)  # to be added to those of the value's entries
+        seen = () if arrived.seen is None else ((..., arrived.seen),)
+        return Selected(arrived.leaves, seen)
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = seed(cotangent, captured.value, model)

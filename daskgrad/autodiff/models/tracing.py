@@ -132,7 +132,8 @@ class Tracer:
             return value, Pullback()
         if is_real_scalar(leaves):
             return value, self._pullback_of_scalar(leaves[0], tape)
-        if is_plain_array(value) and self._model.keep != "gradient":  # as most are
+        is_array = type(value) is np.ndarray and value.dtype.kind in "fc"
+        if is_array and self._model.keep != "gradient":  # as most are
             return value, self._of_tape(tape)
         require_numbers(leaves, value, self._model)
         return value, self._pullback(leaves, tape)
@@ -288,11 +289,6 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
     if isinstance(leaf, np.ndarray):
         return leaf.shape == () and leaf.dtype.kind == "f"
     return isinstance(leaf, float | np.floating)
-
-
-def is_plain_array(value: Any) -> bool:
-    """Whether a value is one array of floating-point numbers."""
-    return type(value) is np.ndarray and value.dtype.kind in "fc"
 
 
 def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:

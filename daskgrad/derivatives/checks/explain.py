@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.compiled.lines import spell_number
-from daskgrad.autodiff.compiled.program import Program
-from daskgrad.autodiff.compiled.purity import impurity_of, impurity_of_containers
-from daskgrad.autodiff.compiled.signatures import Signature, signature_of
-from daskgrad.autodiff.compiled.steps import Unrecordable
-from daskgrad.autodiff.compiled.ways import recorded
-from daskgrad.autodiff.compiled.writing import program_of, source_of
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
 from daskgrad.autodiff.models.model import Model, run_as_model
+from daskgrad.autodiff.programs.program import Program
+from daskgrad.autodiff.programs.signatures import (
+    classes_in,
+    code_in,
+    kind_of_leaf,
+    may_look,
+    opened_layout,
+    signature_of,
+)
+from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.ways import make_way
 from daskgrad.autodiff.tape.traced_call import Layout
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import describe
@@ -25,7 +30,7 @@ from daskgrad.graph.delayed import as_model
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
-    """Tells what becomes of calls with such arguments that are repeated often.
+    """Tells what became of calls with such arguments in this process, and what will.
 
     What ``dg.delayed`` was told counts: ``compile``, ``backend``, ``gradient``. All floating-point
     arguments are taken to be differentiated. The model runs twice; its errors are its own.
@@ -33,15 +38,14 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     Returns
     -------
     str
-        the source of the program, and its constants, which are what the model refers to by name,
-        and whether somebody must vouch for the model; or the reason, with file and line, why it is
-        traced at each call.
+        whether there is a program, or when there will be one, its source, and its constants, which
+        are what the model refers to by name, and whether somebody must vouch for the model; or the
+        reason, with file and line, why it is traced at each call.
 
     Examples
     --------
     >>> print(dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3)))
-    '<lambda>' is compiled to
-    ...
+    '<lambda>' will be compiled after 10 calls of a kind, of which there were 0 ...
     """
     made = as_model(model)
     registry.load("compiled")  # and its rules
@@ -50,23 +54,50 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if asked:
         return f"{made.name!r} is not compiled: {asked}"
     leaves, structure = flatten((args, kwargs))
-    layout = Layout(leaves, structure, numbers_of(leaves))
-    signature = signature_of(layout)
+    layout = opened_layout(Layout(leaves, structure, numbers_of(leaves)))
+    backend: Any = registry.load(made.backend)
+    programs = backend.prepare(made.fun).programs
+    signature = signature_of(layout, programs.looks)
     if signature is None:
-        return f"{made.name!r} is not compiled: an argument is neither a number nor an array"
+        return f"{made.name!r} is not compiled: {odd_argument(layout.leaves)}"
+    alike = programs.alike(signature)
+    watch = Watch(made.fun)
+    watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
+    impurity = watch.impurity
+    for refusal in (programs.impurity, *[each.refusal for each in alike if not each.ways]):
+        if refusal not in (None, impurity):
+            return f"{made.name!r} is not compiled: {refusal}"
     try:
-        found = run_as_model(recorded, made.fun, layout, signature)
-        program = program_of(source_of(found.recording, made.name, found.order), found.recording)
+        try:
+            way = run_as_model(make_way, made.fun, layout, signature, made.name)
+        except Unrecordable:
+            if not may_look(signature.key):
+                raise
+            signature = signature_of(layout, looks=True)
+            assert signature is not None
+            way = run_as_model(make_way, made.fun, layout, signature, made.name)
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
-    head = f"{made.name!r} is compiled to"
-    impurity = impurity_of(made.fun) or impurity_of_containers(structure)
     if impurity and made.backend != "compiled":
-        head = (
-            f"{made.name!r} is not compiled unless you vouch for it with compile=True: {impurity}; "
-            f"then to"
+        said = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
+    elif any([each.ways for each in alike]):
+        said = "is compiled to"
+    else:
+        calls = max([each.calls for each in alike], default=programs.cold_calls)
+        said = (
+            f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
+            f"in this process, to"
         )
-    return "\n".join([head, "", *lines_of(program), *sizes_of(made.fun, signature)])
+    return "\n".join([f"{made.name!r} {said}", "", *lines_of(way.program)])
+
+
+def odd_argument(leaves: Sequence[Any]) -> str:
+    """What no program takes."""
+    odd = next((describe(leaf) for leaf in leaves if kind_of_leaf(leaf) is None), "a dict")
+    return (
+        f"among the arguments is {odd}; pass numbers, arrays, strings, functions, and objects of "
+        f"plain classes with such attributes"
+    )
 
 
 def other_way(model: Model) -> str | None:
@@ -81,18 +112,21 @@ def other_way(model: Model) -> str | None:
 
 
 NUMBERS = (int, float)
-NAME = re.compile(r"\b[cs]\d+\b")
+NAME = re.compile(r"\bc_\d+\b")
 
 
 def lines_of(program: Program) -> list[str]:
     """The source, with its numbers, and its constants."""
-    named = {name: number_of(value) for name, value in program.constants.items()}
+    named = {  # an array without axes stands for a number
+        name: value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+        for name, value in program.constants.items()
+    }
     numbers = {
-        name: spell_number(value)
+        name: repr(value) if value >= 0 else f"({value})"
         for name, value in named.items()
         if type(value) in NUMBERS and NAME.fullmatch(name)
     }
-    source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source)
+    source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source.text)
     constants = [
         f"{name} = {value if isinstance(value, SHOWN) else describe(value)}"
         for name, value in program.constants.items()
@@ -101,28 +135,7 @@ def lines_of(program: Program) -> list[str]:
     return [source, *constants]
 
 
-def number_of(value: Any) -> Any:
-    """The number that an array without axes stands for."""
-    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-
-
 SHOWN = (int, tuple, slice)
-
-
-def sizes_of(fun: Any, signature: Signature) -> list[str]:
-    """What is known of calls that differ from this one in sizes alone."""
-    backends: list[Any] = list(map(registry.load, ("compiled", "cautious")))
-    known = [backend.prepare(fun).programs for backend in backends]
-    counts = [programs.count_sizes(signature) for programs in known]
-    sizes, served, sources = map(sum, zip(*counts, strict=True))
-    if sizes < 2:
-        return []
-    return [
-        "",
-        f"Numbers, shapes and other constants are those of this call; calls of another size that "
-        f"are alike have the same source. Of {sizes} sizes that there were, {served} have "
-        f"programs, of {sources} {'source' if sources == 1 else 'sources'}.",
-    ]
 
 
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:

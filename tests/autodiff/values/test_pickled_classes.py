@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from schedulers import SCHEDULERS
 
 import daskgrad as dg
-from daskgrad.autodiff.compiled import programs
+from daskgrad.autodiff.programs import store
 from daskgrad.autodiff.values import pickling
 
 SOURCE = """
@@ -96,14 +96,14 @@ def test_items_and_results_leave_their_classes_as_they_are(script, scheduler):
 @pytest.mark.parametrize("model", ["helped", "method"])
 def test_programs_of_a_script_outlive_calls_on_a_cluster(script, client, monkeypatch, model):
     """Its scheduler unpickles what is sent, in this process."""
-    made, record = [], programs.recorded
-    monkeypatch.setattr(programs, "recorded", lambda *args: (made.append(args), record(*args))[1])
+    made, make = [], store.make_way
+    monkeypatch.setattr(store, "make_way", lambda *args: (made.append(args), make(*args))[1])
     fun = script["KEPT"].term if model == "method" else functools.partial(script["helped"], 2.0)
     gradient = dg.grad(dg.delayed(fun, compile=True))
 
     def here():
         with dask.config.set({"daskgrad.inline.seconds": 10.0, "scheduler": "threads"}):
-            return [gradient(X) for _ in range(4)][-1]  # the first ones are on the tape
+            return [gradient(X) for _ in range(store.CALLS)][-1]  # the first ones are on the tape
 
     expected = here()
     assert len(made) == 1

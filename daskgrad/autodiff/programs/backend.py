@@ -1,0 +1,194 @@
+"""The backend of compiled models: autograd's, with programs in place of tapes where there are any.
+
+Programs are kept with the model's function; or, where a model was sent and each task unpickles it
+anew, by the digest of its pickle; or, where a function that refers to constants alone is defined
+anew for each evaluation, by its code and these.
+"""
+
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff import tape
+from daskgrad.autodiff.programs.blocks import trace_block
+from daskgrad.autodiff.programs.store import Programs
+from daskgrad.autodiff.programs.watch import SMALL, content_of, is_rule
+from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.values.carriers import kept_or_made
+from daskgrad.autodiff.values.trees import flatten, unflatten
+
+MOST_MODELS = 1024
+MOST_PARTS = 256  # of one
+
+_sent: dict[Any, Programs] = {}
+_defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart by identity
+_here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
+
+
+class Compiled:
+    """A model's function, and its programs in this process."""
+
+    __slots__ = ("fun", "programs")
+
+    def __init__(self, fun: Callable, programs: Programs):
+        self.fun = fun
+        self.programs = programs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fun(*args, **kwargs)
+
+
+def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
+    """The function of a model with its programs, which earlier calls may have made."""
+    if type(fun) is Compiled:
+        return fun
+
+    make = partial(Programs, is_vouched)
+    digest = getattr(fun, "daskgrad_digest", None)
+    if digest is not None:
+        return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
+    pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
+    base, *how = *pushed, is_vouched
+    if is_rule(base):  # a program would be one call of it, and keep it alive
+        return Compiled(fun, make())
+    found = Key()
+    key = found.of(base), *how
+    if not found.owners:
+        made = kept_or_made(_defined, key, lambda: (found.held, make()), MOST_MODELS)
+        return Compiled(fun, made[1])
+    try:
+        return Compiled(fun, programs_of(found, key, make))
+    except TypeError:  # there are no weak references to something that it refers to
+        found.owners = [base]
+    try:
+        return Compiled(fun, programs_of(found, (id(base), *how), make))
+    except TypeError:
+        return Compiled(fun, make())
+
+
+def programs_of(found: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
+    """The programs that go with objects of this process."""
+    known = _here.get(key)
+    if known is None:
+        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in found.owners]
+        known = _here.setdefault(key, (found.held, refs, make()))
+    return known[2]
+
+
+class Key:
+    """Keys for all that are the same by their content: constants, and functions of one code,
+    methods and partials that refer to such.
+
+    ``held``: what a key names by its identity; ``owners``: the same of what is not to be kept
+    alive, such as objects, whose programs go with them.
+    """
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+        self.owners: list[Any] = []
+        self._left = MOST_PARTS
+        self._open: set[int] = set()  # functions that are being read, which may refer to themselves
+
+    def of(self, value: Any) -> tuple:
+        kind = type(value)
+        if kind in (bool, int, str, bytes, type(None)):
+            return kind, value
+        if kind in (float, complex):
+            return kind, repr(value)  # 0.0 and -0.0 are equal
+        if isinstance(value, np.generic | np.ndarray) and kind in (np.ndarray, value.dtype.type):
+            if value.nbytes <= SMALL and not value.dtype.hasobject:  # hours and minutes differ in
+                return kind, value.shape, value.strides, value.dtype, value.tobytes()  # dtype alone
+        if isinstance(value, types.ModuleType | np.ufunc | types.BuiltinFunctionType):
+            self.held.append(value)
+            return kind, id(value)
+        name, parts = self._parts(value)
+        self._left -= 1
+        if parts is None or self._left < len(parts) or id(value) in self._open:
+            self.owners.append(value)
+            return kind, id(value)
+        if not parts:  # nearly always
+            return name
+        self._open.add(id(value))
+        found = (*name, *map(self.of, parts))
+        self._open.discard(id(value))
+        return found
+
+    def _parts(self, value: Any) -> tuple[tuple, Sequence[Any] | None]:
+        """What to call something, and what it consists of, if that is all there is to it."""
+        kind = type(value)
+        if kind is types.FunctionType and not vars(value):
+            self.held += (value.__code__, value.__globals__)
+            defaults = value.__defaults__, value.__kwdefaults__
+            name = id(value.__code__), id(value.__globals__)
+            if not value.__closure__ and defaults == (None, None):
+                return name, ()
+            return name, (*defaults, *map(content_of, value.__closure__ or ()))
+        if kind is types.MethodType:
+            return (kind,), (value.__func__, value.__self__)
+        if kind is partial:
+            return (kind,), (value.func, value.args, value.keywords)
+        if kind is dict:
+            return (kind, len(value)), (*value, *value.values())
+        return (kind, 0), value if kind in (tuple, list) else None
+
+
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The value of a call, and its tape (see ``autodiff.libraries.registry``)."""
+    if type(fun) is TracedCall and type(fun.fun) is Compiled:
+        return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
+    return tape.trace(fun, arrays)
+
+
+class Evaluation(TracedCall):
+    """A call of which only the value is wanted: none of its arguments is traced."""
+
+    __slots__ = ("_args", "_kwargs")
+
+    def __init__(self, fun: Callable, args: tuple, kwargs: dict):
+        self.fun, self._args, self._kwargs = fun, args, kwargs
+        self.known = None
+
+    def __call__(self, *boxes: Any) -> list[Any]:
+        return self.leaves_of(self.fun(*self._args, **self._kwargs))
+
+    def layout(self) -> Layout:
+        leaves, structure = flatten((self._args, self._kwargs))
+        return Layout(leaves, structure, (None,) * len(leaves))
+
+
+def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
+    """The value of a call: by a program for what traces within, the tangents of a model."""
+    model: Any = fun.fun if type(fun) is Compiled else fun
+    if hasattr(model, "daskgrad_digest"):
+        model = model.load()
+    if not hasattr(model, "daskgrad_pushed"):
+        return tape.run(fun, args, kwargs)
+    prepared = prepare(fun, is_vouched)
+    call = Evaluation(prepared, args, kwargs)
+    leaves, _ = prepared.programs.trace(prepared.fun, call, [])
+    return unflatten(call.structure, leaves)
+
+
+class CompiledBackend:
+    """autograd's backend with programs: of all models, or if nobody ``is_vouched`` for them, of
+    those whose code tells that they are pure."""
+
+    finds_writes = False
+    dumps = staticmethod(tape.dumps)
+    loads = staticmethod(tape.loads)
+    hint = staticmethod(tape.hint)
+    linearize = staticmethod(tape.linearize)
+    Dependence = tape.Dependence
+    trace = staticmethod(trace)
+    trace_block = staticmethod(trace_block)
+
+    def __init__(self, is_vouched: bool):
+        self.prepare = partial(prepare, is_vouched=is_vouched)
+        self.run = partial(run, is_vouched=is_vouched)
+
+
+vouched, cautious = CompiledBackend(True), CompiledBackend(False)

@@ -1,0 +1,469 @@
+"""Boxes: what a model gets while it is recorded.
+
+A ``RecordingBox`` takes part in all that autograd's boxes do, and every call of it becomes a
+``Step``. Its value is for the recorder alone: shape and dtype may be asked for, since programs are
+made for these; whether it is true becomes a guard; whatever else looks at the number ends the
+recording. autograd makes the boxes of a trace by the type of the value; ``install`` enters
+factories there that tell by the node what kind of box it is to be.
+"""
+
+import copy
+import operator
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import DictBox, SequenceBox, container_take
+from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
+from autograd.tracer import (
+    Box,
+    box_type_mappings,
+    box_types,
+    getval,
+    isbox,
+    notrace_primitives,
+)
+
+from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Step
+from daskgrad.autodiff.rules.declaration import ArrayBox
+from daskgrad.autodiff.rules.manipulation import places_of
+from daskgrad.autodiff.tape import boxes as array_boxes
+from daskgrad.autodiff.tape import rule_calls
+from daskgrad.autodiff.tape.forward import require_array, tangent_of
+from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
+from daskgrad.autodiff.tape.reverse import add_in_place
+
+GETITEM: Any = ArrayBox.__getitem__  # autograd's primitive
+HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
+set_value, set_trace, set_node = [
+    Box.__dict__[name].__set__ for name in ("_value", "_trace", "_node")
+]
+BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
+BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
+STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
+STATIC |= {type, isinstance}
+OF_MEMORY = {np.shares_memory, np.may_share_memory}
+LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
+LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
+TYPED = {tangent_of, require_array, places_of, rule_calls.shape_of, rule_calls.fit, vspace}
+TYPED |= {rule_calls.with_derivative, rule_calls.unbox_container}
+TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of what is in a box
+IN_PLACE = {VSpace.mut_add, sparse_add}  # they change their second argument
+
+
+def reader(frame: Any) -> Any:
+    """The frame of the function that looks into a box."""
+    if frame.f_code.co_name == "<listcomp>":  # a frame of its own before Python 3.12
+        return frame.f_back
+    return frame
+
+
+def looks_at_shape(frame: Any) -> bool:
+    """Whether the code that looks into a box records a call, or wants shape or dtype alone."""
+    code = frame.f_code
+    if code is BY_PRIMITIVES or code in LOOKS:
+        return True
+    if code is not getval.__code__:
+        return False
+    while frame.f_code is code:  # once for each trace
+        frame = frame.f_back
+    caller = reader(frame)
+    if caller.f_code is BY_CONSTANTS:
+        fun = caller.f_locals["f_raw"]
+        return fun in STATIC or fun.__name__ in ("metadata", "parse_einsum_input")
+    return caller.f_code in TYPED_CODES
+
+
+UNRECORDED = {anp.size, anp.isscalar, anp.isrealobj}
+
+
+class Hiding(Box):
+    """The part of a recording box that hides its value."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, number: int, step: Step):
+        set_value(self, value)
+        set_trace(self, number)
+        set_node(self, step)
+
+    @property
+    def _value(self) -> Any:
+        recording = self._node.recording
+        if recording.is_trusted:
+            return HIDDEN.__get__(self)
+        frame = reader(sys._getframe(1))
+        if frame.f_code is not BY_PRIMITIVES and not looks_at_shape(frame):
+            raise self.refusal("the model takes the number out of a traced value")
+        if frame not in recording.open_calls:  # of which another argument was taken
+            recording.require_no_handlers()
+            if frame.f_code is BY_PRIMITIVES:
+                given = frame.f_locals
+                if may_fail(given):
+                    recording.open_calls[frame] = changed_by(given)
+        return HIDDEN.__get__(self)
+
+    def refusal(self, what: str, method: str = "") -> Exception:
+        return self._node.recording.refuse(what, method)
+
+
+def may_fail(call: dict[str, Any]) -> bool:
+    """Whether a call may raise an exception for some data; iterators end by one that tells the
+    length."""
+    fun = call["f_wrapped"]
+    if fun is GETITEM:
+        return type(call["args"][1]) is not int
+    return fun not in UNRECORDED and fun is not container_take
+
+
+def changed_by(call: dict[str, Any]) -> Any:
+    """A copy of the constant that a call is about to change in place, or None."""
+    if call["f_wrapped"] not in IN_PLACE:
+        return None
+    given = call["args"][1]
+    return None if isbox(given) else copy.deepcopy(given)
+
+
+class RecordingSequence(Hiding, SequenceBox):
+    """The several arrays that a function returned, each of which is taken by a call."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return iter([self[number] for number in range(len(self))])
+
+    def plain(self) -> Any:
+        parts = [box.plain() for box in self]
+        return parts if isinstance(HIDDEN.__get__(self), list) else tuple(parts)
+
+    def unboxed(self) -> Any:
+        parts = [box.unboxed() for box in self]
+        return parts if isinstance(HIDDEN.__get__(self), list) else tuple(parts)
+
+
+class RecordingDict(Hiding, DictBox):
+    """The arrays of a dict, each of which is taken by a call."""
+
+    __slots__ = ()
+
+
+class RecordingSparse(Hiding, SparseBox):
+    """The cotangent of an indexed array or container, as autograd keeps it."""
+
+    __slots__ = ()
+
+
+class RecordingBox(Hiding, ArrayBox):
+    """A box whose calls are recorded, and whose value is for the recorder alone."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What isinstance is told: data is an array or number, as on the tape."""
+        return type(HIDDEN.__get__(self))
+
+    shape = property(lambda self: np.shape(HIDDEN.__get__(self)))
+    ndim = property(lambda self: np.ndim(HIDDEN.__get__(self)))
+    size = property(lambda self: np.size(HIDDEN.__get__(self)))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """That of an array in whatever byte order; autograd tells the machine's."""
+        value = HIDDEN.__get__(self)
+        return value.dtype if isinstance(value, np.ndarray) else np.result_type(value)
+
+    @property
+    def recorded(self) -> Any:
+        """The value of this run, for rules of ours that ask for its kind."""
+        return HIDDEN.__get__(self)
+
+    def record_call(self, fun: Any, args: tuple, objects: int = 0) -> Any:
+        """A call, whatever the function does; of several values the first ones are ``objects``."""
+        return call_of_data(fun, args, {}, objects)
+
+    def plain(self) -> "RecordingBox":
+        return self
+
+    def unboxed(self) -> "RecordingBox":
+        """The plain array or number that ``dg.value`` takes out of a trace."""
+        is_array = type(HIDDEN.__get__(self)) is np.ndarray
+        value = call_of_data(np.ndarray.copy if is_array else same, (self,), {})
+        value._node.recording.taken_out.append(value)
+        return value
+
+    def __bool__(self) -> bool:
+        answer = bool(HIDDEN.__get__(self))
+        self._node.recording.steps.append(Guard(self._node, answer))
+        return answer
+
+    def __array_function__(self, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        if fun in STATIC:
+            return fun(*[HIDDEN.__get__(arg) if is_box(arg) else arg for arg in args], **kwargs)
+        if fun in OF_MEMORY:
+            raise self.refusal(f"the model calls {fun.__name__}")
+        if are_data((args, kwargs)):
+            return call_of_data(fun, args, kwargs)
+        return call_function(self, fun, types, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc is np.add and kwargs.get("out") == (inputs[0],):  # a sum of cotangents
+            return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
+        if method != "__call__" and are_data((inputs, kwargs)):
+            return call_of_data(getattr(ufunc, method), inputs, kwargs)
+        return call_ufunc(self, ufunc, method, *inputs, **kwargs)
+
+    def __pow__(self, exponent: Any) -> Any:
+        return power(self, exponent)
+
+    def __rpow__(self, base: Any) -> Any:
+        return power(base, self)
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else ()
+        if not boxes_within(parts):
+            return GETITEM(self, index)
+        return call_of_data(operator.getitem, (self, index), {})
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") and name != "tocsr":  # for which operators look
+            self.refusal(f"the model uses the attribute {name!r} of a traced value")
+        raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
+
+    def __iter__(self) -> Any:
+        return iter([self[number] for number in range(len(self))])
+
+    def dot(self, other: Any) -> Any:
+        """A plain array's own method makes an array of the boxes in the other."""
+        if not are_data(other):
+            raise self.refusal("the model calls the method dot of a plain array", "__array__")
+        return np.dot(self, other)
+
+    def item(self, *index: Any) -> Any:
+        raise self.refusal("the model calls the method item of an array")
+
+    def __hash__(self) -> int:
+        raise self.refusal("the model looks for a number in a dict or set")
+
+
+def refusing(name: str) -> Callable:
+    def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
+        raise self.refusal(f"the model calls {name} of a traced value", name)
+
+    return method
+
+
+def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
+    """An operator: Python's for data, whose bits may be others, and autograd's for all else."""
+    own = getattr(ArrayBox, name, None)
+
+    def method(self: RecordingBox, *others: Any) -> Any:
+        operands = (self, *others)[::-1] if is_reflected else (self, *others)
+        if are_data(operands):
+            return call_of_data(fun, operands, {})
+        return NotImplemented if own is None else own(self, *others)
+
+    return method
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def in_place(self: RecordingBox, other: Any) -> Any:
+    """For numbers and traced arrays ``a += b`` is ``a = a + b``."""
+    if sys._getframe(1).f_code is add_in_place.__code__:  # a sum of cotangents, nobody else's
+        return call_of_data(operator.iadd, (self, other), {})
+    if type(HIDDEN.__get__(self)) is np.ndarray:
+        raise self.refusal("the model changes an array in place")
+    return NotImplemented
+
+
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod")
+LOGICAL = ("and", "or", "xor", "lshift", "rshift")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
+    fun = getattr(operator, f"__{name}__")
+    setattr(RecordingBox, f"__{name}__", operation(f"__{name}__", fun))
+for name in (*BINARY, *LOGICAL):
+    fun = getattr(operator, f"__{name}__")
+    setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
+for name in (*BINARY, *LOGICAL, "pow", "matmul"):
+    setattr(RecordingBox, f"__i{name}__", in_place)
+for name in (
+    "float",
+    "int",
+    "complex",
+    "index",
+    "array",
+    "str",
+    "format",
+    "repr",
+    "reduce",
+    "setitem",
+):
+    setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
+
+
+def getitem(array: Any, index: Any) -> Any:
+    """An array in a box of the tape, at an index some of which is recorded: that is one box."""
+    if type(index) is tuple and type(array) is not RecordingBox:
+        boxes = boxes_within(list(index))
+        if boxes:
+            recording = boxes[0]._node.recording
+            value = replace_boxes(index, HIDDEN.__get__)
+            refs = replace_boxes(index, lambda box: box._node)
+            step = Step.of_call(recording, value, tuple, refs, {})
+            index = RecordingBox(value, recording.number, step)
+    return GETITEM(array, index)
+
+
+def is_box(value: Any) -> bool:
+    return type(value) is RecordingBox
+
+
+def boxes_within(given: Any) -> list[RecordingBox]:
+    """The boxes in arguments, and in lists, tuples, dicts and slices of them."""
+    if type(given) in HIDING:
+        return [given]
+    if isinstance(given, slice):
+        given = (given.start, given.stop, given.step)
+    if isinstance(given, dict):
+        given = list(given.values())
+    if not isinstance(given, list | tuple):
+        return []
+    return [box for each in given for box in boxes_within(each)]
+
+
+def are_data(given: Any) -> bool:
+    """Whether none of the boxes is in the tape, or in a trace of the model's own: these are not
+    asked then."""
+    if isbox(given):
+        return is_box(given)
+    if isinstance(given, dict):
+        given = given.values()
+    elif not isinstance(given, list | tuple):
+        return True
+    return all(map(are_data, given))
+
+
+def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
+    """Arguments with something else in the places of boxes."""
+    if type(given) in HIDING:
+        return by(given)
+    if isinstance(given, list | tuple):
+        return type(given)([replace_boxes(each, by) for each in given])
+    if isinstance(given, dict):
+        return {name: replace_boxes(each, by) for name, each in given.items()}
+    if isinstance(given, slice) and boxes_within(given):
+        raise boxes_within(given)[0].refusal("the bounds of a slice are traced")
+    return given
+
+
+def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> Any:
+    """A call with boxes in any places."""
+    recording = boxes_within((args, kwargs))[0]._node.recording
+    if not recording.is_trusted:
+        recording.require_no_handlers()
+    values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
+    try:
+        value = fun(*values, **options)
+    except Exception as error:  # which the model may catch
+        raise recording.refuse(f"{fun.__name__} raises {type(error).__name__}: {error}") from error
+    are_several = isinstance(value, list | tuple) and all(
+        [part is None or isinstance(part, ARRAYS) for part in value[objects:]]
+    )
+    if not (isinstance(value, ARRAYS) or are_several):
+        raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
+    refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
+    step = Step.of_call(recording, value, fun, refs, ref_options)
+    if not are_several:
+        return RecordingBox(value, recording.number, step)
+    parts = [part_of(step, number, part) for number, part in enumerate(value)]
+    return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+
+
+def part_of(parts: Step, number: int, value: Any) -> RecordingBox | None:
+    """One of several values, as data."""
+    if value is None:
+        return None
+    step = Step.of_call(parts.recording, value, operator.getitem, (parts, number), {})
+    return RecordingBox(value, parts.recording.number, step)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """NumPy's operator has other bits than ``np.power``; what the tape does not see has these."""
+    if are_data((base, exponent)):
+        return call_of_data(operator.pow, (base, exponent), {})
+    return anp.power(base, exponent)
+
+
+# ------------------------------------------------------------------------------- in the tracer
+
+
+RECORDING: dict[Any, type] = {
+    array_boxes.ArrayBox: RecordingBox,
+    SequenceBox: RecordingSequence,
+    DictBox: RecordingDict,
+    SparseBox: RecordingSparse,
+}
+HIDING = set(RECORDING.values())
+ARRAYS = (np.ndarray, np.generic, *PYTHONS)
+INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"])
+
+
+def install() -> None:
+    """Has the tracer make boxes of this kind for steps; once in a process, when one is needed."""
+    if RecordingBox not in box_types:
+        with _installing:
+            if RecordingBox not in box_types:
+                enter_factories()
+
+
+_installing = threading.Lock()
+
+
+def enter_factories() -> None:
+    for kind, make in list(box_type_mappings.items()):
+        box_type_mappings[kind] = factory(make, RECORDING.get(make))
+    for kind in INTEGERS:
+        box_type_mappings[kind] = factory(not_boxed, RecordingBox)
+    for inner, kind in RECORDING.items():
+        box_type_mappings[kind] = nested(inner)
+    sparse_object_types.add(RecordingSparse)
+    array_boxes.ArrayBox.__getitem__ = getitem
+    notrace_primitives[Step] = UNRECORDED
+    box_types.update(RECORDING.values())
+
+
+def factory(make: Callable, recording: type | None) -> Callable:
+    def make_box(value: Any, number: int, node: Any) -> Any:
+        if type(node) is not Step:
+            return make(value, number, node)
+        if recording is None:
+            raise node.recording.refuse(f"{node.name} returns a {type(value).__name__}")
+        return recording(value, number, node)
+
+    return make_box
+
+
+def not_boxed(value: Any, number: int, node: Any) -> Any:
+    raise KeyError  # the tracer's own error follows
+
+
+def nested(make: Callable) -> Callable:
+    """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
+
+    def make_box(value: Any, number: int, node: Any) -> Any:
+        if type(node) is Step:
+            raise node.recording.refuse(
+                f"{node.name} uses a traced value that is not a positional argument of it"
+            )
+        if type(HIDDEN.__get__(value)) in INTEGERS:
+            raise KeyError  # as for the number itself
+        return make(value, number, node)
+
+    return make_box

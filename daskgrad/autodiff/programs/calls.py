@@ -1,0 +1,365 @@
+"""Calls: what a model and its pullback do, as a list of calls of NumPy.
+
+A call refers to what it takes by the calls that made it. ``record`` runs the package's own tape on
+boxes, so that the list has the very calls of the tape, in their order, and a program has its bits.
+Nothing here knows a derivative.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import ContainerVSpace, container_take, container_untake
+from autograd.core import VSpace, sparse_add
+from autograd.numpy import linalg, numpy_wrapper
+from autograd.numpy.numpy_vjps import untake
+
+from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.boxes import GETITEM, same
+from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Recording, Step
+from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.autodiff.rules.indexing import add_at, names_no_entry_twice
+from daskgrad.autodiff.rules.math_reductions import spread
+from daskgrad.autodiff.tape.rule_calls import RecordedRun, call_rule
+
+
+class Call:
+    """``fun(*args, **kwargs)``; or an input, which has no ``fun``.
+
+    ``value`` is that of the recorded run, whose kind, shape and order in memory all runs have;
+    ``place`` is the file and line of the model that it belongs to.
+    """
+
+    __slots__ = ("args", "fun", "kwargs", "place", "value")
+
+    def __init__(self, fun: Any, args: Sequence[Any], kwargs: dict, value: Any, place: Any = None):
+        self.fun, self.args, self.kwargs, self.value = fun, tuple(args), kwargs, value
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"{getattr(self.fun, '__name__', self.fun)}:{np.shape(self.value)}"
+
+
+class CallList(NamedTuple):
+    """Inputs, calls in order, and outputs, which are calls or constants.
+
+    The first ``value_count`` outputs are the model's, all others cotangents; the last
+    ``seed_count`` inputs are the cotangents of the values.
+    """
+
+    inputs: list[Call]
+    calls: list[Call]
+    outputs: list[Any]
+    value_count: int
+    seed_count: int
+
+
+# ------------------------------------------------------- functions of the list that NumPy has not
+
+
+def guard(value: Any, answer: bool) -> None:
+    """Ends the program where the data takes another way."""
+    if bool(value) is not answer:
+        raise Diverged
+
+
+def cut() -> None:
+    """Where the model ends, and its pullback begins."""
+
+
+def stay(value: Any, kind: Any) -> None:
+    """Ends the program where a value has another shape or dtype than when it was recorded."""
+    if kind_of(value) != kind:
+        raise Diverged
+
+
+def plus(array: Any, other: Any) -> Any:
+    """``array += other``: the array is the list's own, and nobody needs it any more."""
+    array = np.copy(array)
+    array += other
+    return array
+
+
+def add_to(array: Any, index: Any, g: Any, distinct: bool) -> Any:
+    """``array[index] += g``, of such an array."""
+    return add_at.fun(np.copy(array), index, g, distinct)
+
+
+STATEMENTS: set[Any] = {guard, cut, stay}  # which have no value, and are never left out
+IN_PLACE: set[Any] = {plus, add_to}  # calls that change their first argument
+
+
+def kind_of(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return type(value), value.shape, value.dtype
+    return type(value)
+
+
+# -------------------------------------------------------------------------------- from recordings
+
+
+def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList:
+    """The calls of a recording in NumPy's terms; the pullback begins at step ``end``."""
+    made: dict[Any, Any] = {}
+    for step in recording.inputs:
+        made[step] = Call(None, (), {}, step.value)
+    calls: list[Call] = []
+    place: Any = None
+
+    def emit(fun: Callable, args: Sequence[Any], kwargs: dict, value: Any) -> Call:
+        calls.append(Call(fun, args, kwargs, value, place))
+        return calls[-1]
+
+    steps: list[Any] = [*recording.steps, None]
+    for number, step in enumerate(steps):
+        if number == end:
+            emit(cut, (), {}, None)
+        if step is None:
+            break
+        if isinstance(step, Guard):
+            emit(guard, (made[step.step], step.answer), {}, None)
+            continue
+        place = step.place
+        args, kwargs = replaced((step.args, step.kwargs), made, Step)
+        for part in calls_in((args, kwargs)):
+            if part.fun in PARTS and step.fun is not sparse_add and part not in calls:
+                calls.append(part)
+        call = made[step] = translated(step, args, kwargs, emit)
+        is_new = bool(calls) and call is calls[-1]
+        if is_new and (may_vary(call) if number < end else is_masked(call)):
+            emit(stay, (call, kind_of(call.value)), {}, None)
+    inputs = [made[step] for step in recording.inputs]
+    outputs = replaced(recording.outputs, made, Step)
+    recording.release()
+    return CallList(inputs, calls, outputs, count, seeds)
+
+
+def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> Any:
+    """The call that a step stands for: of the function that a primitive of autograd's wraps."""
+    fun = step.fun
+    if fun is same:
+        return args[0]
+    if fun is call_rule:
+        return args[1]
+    if fun is tuple:
+        return tuple(args)
+    if fun in (GETITEM, container_take, operator.getitem):
+        if isinstance(args[0], tuple | dict):  # the cotangents of several values
+            return args[0][args[1]]
+        if selects_columns(*args):
+            return emit(kernels.columns, (args[0], *args[1]), {}, step.value)
+        return emit(operator.getitem, args, {}, step.value)
+    if fun in (operator.iadd, VSpace.mut_add, VSpace.add):
+        first, *rest = args if fun is operator.iadd else args[1:]
+        if first is None:  # zeros, of which autograd makes a copy that may be changed
+            first = zeros_of(emit, args[0], step.value)
+        if isinstance(first, tuple | dict):
+            return of_parts(partial(sum_of_parts, emit), first, rest[0])
+        is_fresh = isinstance(first, Call) and fun is not VSpace.add
+        is_fresh = is_fresh and type(first.value) is np.ndarray
+        return emit(plus if is_fresh else np.add, (first, *rest), {}, step.value)
+    if fun is add_at.fun:
+        first, index, g, distinct = args
+        if not isinstance(first, Call):
+            first = emit(np.zeros, (first.shape, first.dtype), {}, step.value)
+        return emit(add_to, (first, index, g, distinct), {}, step.value)
+    if fun in PARTS:
+        return Call(fun, args, {}, step.value)  # a part of the next one
+    if fun is sparse_add and isinstance(args[0], ContainerVSpace):
+        return with_part(emit, *args)
+    if fun is sparse_add:
+        space, previous, piece = args
+        if not isinstance(piece, Call):
+            dense = space.zeros() if previous is None else previous
+            add = piece.mut_add if previous is None else partial(add_sparse, piece)
+            return add(dense) if previous is None else emit(add, (dense,), {}, step.value)
+        g, index, _ = piece.args
+        if previous is None:
+            previous = zeros_of(emit, space, step.value)
+        elif not isinstance(previous, Call):
+            previous = emit(np.array, (previous,), {}, step.value)
+        distinct = names_no_entry_twice(value_of(index))
+        return emit(add_to, (previous, index, g, distinct), {}, step.value)
+    if fun in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"} and len(args) <= 2:
+        options = {"axis": None, **dict(zip(("axis",), args[1:], strict=False)), **kwargs}
+        if options.get("keepdims") in (np._NoValue, False):
+            options.pop("keepdims", None)
+        if type(value_of(args[0])) is np.ndarray and value_of(args[0]).dtype.kind in "fcb":
+            return emit(REDUCTIONS[fun], args[:1], options, step.value)
+    if kwargs.get("order", "") in (None, "C") and raw(fun) in (np.reshape, np.ravel):
+        kwargs = {name: value for name, value in kwargs.items() if name != "order"}
+    if fun is numpy_wrapper._array_from_scalar_or_array and args[:2] == ((), {}):
+        return emit(np.array, args[2:], {}, step.value)
+    if fun is numpy_wrapper.array_from_args and args[:2] == ((), {}):
+        return emit(np.array, (list(args[2:]),), {}, step.value)
+    if fun is numpy_wrapper.concatenate_args:
+        return emit(np.concatenate, (args[1:], args[0]), {}, step.value)
+    if type(fun).__name__ == "builtin_function_or_method" and hasattr(fun, "__self__"):
+        ufunc = fun.__self__
+        if isinstance(ufunc, np.ufunc) and fun.__name__ == "reduce" and "axis" not in kwargs:
+            kwargs = {"axis": args[1] if len(args) > 1 else 0, **kwargs}
+            args = args[:1]
+            fun = REDUCE.get(ufunc, fun)
+    return emit(raw(fun), args, kwargs, step.value)
+
+
+PARTS = {untake, container_untake}  # calls that the next one, a sum, makes anew
+
+
+def selects_columns(array: Any, index: Any) -> bool:
+    """Whether a slice of the rows of a matrix is asked for columns by an array of numbers."""
+    if not (isinstance(index, tuple) and len(index) == 2):
+        return False
+    matrix, rows, numbers = map(value_of, (array, *index))
+    are_arrays = isinstance(rows, slice) and type(matrix) is type(numbers) is np.ndarray
+    return are_arrays and matrix.ndim == 2 and numbers.ndim == 1 and numbers.dtype.kind == "i"
+
+
+def with_part(emit: Callable, space: Any, previous: Any, piece: Call) -> Any:
+    """The cotangents of several values, of which one has arrived."""
+    g, key, _ = piece.args
+    previous = zeros_of(emit, space, None) if previous is None else previous
+    parts = dict(previous) if isinstance(previous, dict) else list(previous)
+    parts[key] = sum_of_parts(emit, parts[key], g)
+    return parts if isinstance(parts, dict) else tuple(parts)
+
+
+def zeros_of(emit: Callable, space: Any, value: Any) -> Any:
+    if isinstance(space, ContainerVSpace):
+        return of_parts(lambda part: part.zeros(), space.shape)
+    return emit(np.zeros, (space.shape, space.dtype), {}, value)
+
+
+def of_parts(fun: Callable, *trees: Any) -> Any:
+    """A function of the parts of dicts or sequences, as a dict or tuple."""
+    if isinstance(trees[0], dict):
+        return {key: fun(*[tree[key] for tree in trees]) for key in trees[0]}
+    return tuple(map(fun, *trees))
+
+
+def sum_of_parts(emit: Callable, first: Any, second: Any) -> Any:
+    if isinstance(first, tuple | list | dict):
+        return of_parts(partial(sum_of_parts, emit), first, second)
+    return emit(np.add, (first, second), {}, np.add(value_of(first), value_of(second)))
+
+
+def add_sparse(piece: Any, array: Any) -> Any:
+    return piece.mut_add(np.copy(array))
+
+
+def raw(fun: Any) -> Any:
+    """The function that a primitive wraps."""
+    return fun.fun if hasattr(fun, "_is_autograd_primitive") else fun
+
+
+REDUCE: dict[Any, Any] = {
+    ufunc: ufunc.reduce for ufunc in (np.add, np.multiply, np.maximum, np.minimum)
+}
+REDUCTIONS = {
+    anp.sum: REDUCE[np.add],
+    anp.prod: REDUCE[np.multiply],
+    anp.max: REDUCE[np.maximum],
+    anp.min: REDUCE[np.minimum],
+}
+REDUCTIONS |= {fun.fun: method for fun, method in REDUCTIONS.items()}
+
+
+# ------------------------------------------------------------------------- what other data may do
+
+
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%"}
+SIGNS |= {"pow": "**", "matmul": "@", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
+SIGNS |= {"ne": "!=", "and_": "&", "or_": "|", "xor": "^"}
+OPERATORS = {getattr(operator, name): sign for name, sign in SIGNS.items()}
+RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
+SHAPED = {  # functions whose values' shapes are decided by their arguments'
+    *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun, kernels.columns),
+    *(np.array, np.clip, np.dot, np.einsum, np.outer, np.where, np.copy, np.zeros),
+    *map(raw, (np.ndarray.copy, linalg.cholesky, linalg.inv, linalg.solve)),
+}
+OF_ONE = {  # the same, of one array: other arguments decide, too
+    *(*REDUCE.values(), np.cumsum, np.diag, np.diff, np.imag, np.real, np.reshape, np.roll),
+    *(np.trace, np.ravel, np.transpose, np.expand_dims, np.sort, np.squeeze, np.zeros_like),
+    *(np.ones_like, np.linalg.det, np.linalg.slogdet, np.linalg.norm, np.fft.fft, np.fft.ifft),
+    *(np.concatenate, np.mean, np.std, np.var, np.all, np.any, np.argsort),
+}
+FAILING = {np.linalg.cholesky, np.linalg.inv, np.linalg.solve, kernels.columns}
+
+
+def may_vary(call: Call) -> bool:
+    """Whether other data may give a value another shape or dtype."""
+    if isinstance(call.value, list | tuple) or type(call.fun) is RecordedRun:
+        return False
+    if type(call.value) in PYTHONS:
+        return call.fun in RAISING  # (-8.0) ** 0.5 is complex
+    if isinstance(call.fun, np.ufunc) or call.fun in SHAPED:
+        return False
+    if call.fun in OF_ONE:
+        return next(calls_in((call.args[1:], call.kwargs)), None) is not None
+    if call.fun is operator.getitem:
+        several = call.args[0]
+        if isinstance(several, Call) and isinstance(several.value, list | tuple):
+            return type(several.fun) is not RecordedRun and several.fun not in OF_ONE
+    return call.fun is not operator.getitem or is_masked(call)
+
+
+def is_masked(call: Call) -> bool:
+    """Whether an index has data other than integers, so that the number of entries may vary."""
+    if call.fun is not operator.getitem:
+        return False
+    return any([np.result_type(part.value).kind not in "iu" for part in calls_in(call.args[1:])])
+
+
+def may_raise(call: Call) -> bool:
+    """Whether a call may be an error for other data."""
+    if call.fun is operator.getitem:
+        return next(calls_in(call.args[1:]), None) is not None
+    is_number = type(call.value) in PYTHONS and call.fun in RAISING
+    is_known = isinstance(call.fun, np.ufunc) or call.fun in SHAPED or call.fun in OF_ONE
+    return is_number or not is_known or call.fun in FAILING
+
+
+# ------------------------------------------------------------------------------------ arguments
+
+
+def replaced(given: Any, by: Any, kind: type = Call) -> Any:
+    """Arguments with other things in the places of calls, in containers, too."""
+    if isinstance(given, kind):
+        return by.get(given, given)
+    if type(given) in (list, tuple):
+        return type(given)([replaced(each, by, kind) for each in given])
+    if type(given) is dict:
+        return {name: replaced(each, by, kind) for name, each in given.items()}
+    return given
+
+
+def calls_in(given: Any) -> Iterator[Call]:
+    if isinstance(given, Call):
+        yield given
+    elif isinstance(given, list | tuple | dict):
+        for each in given.values() if isinstance(given, dict) else given:
+            yield from calls_in(each)
+
+
+def value_of(given: Any) -> Any:
+    """An argument with the values of its calls."""
+    if isinstance(given, Call):
+        return given.value
+    if type(given) in (list, tuple):
+        return type(given)(map(value_of, given))
+    if type(given) is dict:
+        return {name: value_of(each) for name, each in given.items()}
+    return given
+
+
+def run(program: CallList, leaves: Sequence[Any]) -> list[Any]:
+    """What a list means: its calls, one after the other."""
+    values = dict(zip(program.inputs, leaves, strict=True))
+    with np.errstate(all="ignore"):
+        for call in program.calls:
+            args, kwargs = replaced((call.args, call.kwargs), values)
+            values[call] = call.fun(*args, **kwargs)
+    return replaced(program.outputs, values)

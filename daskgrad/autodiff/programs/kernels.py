@@ -1,0 +1,93 @@
+"""Kernels: what functions of NumPy call, without the checks that a program has made.
+
+Most are private to NumPy: where they are not found, the functions themselves are called.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+
+def found(*path: str) -> Any:
+    """An attribute of attributes of NumPy; None in a later one, perhaps: then
+    tests/autodiff/programs/test_kernels.py fails."""
+    place: Any = np
+    for name in path:
+        place = getattr(place, name, None)
+    return place
+
+
+matrices = found("linalg", "_umath_linalg")
+transforms = found("fft", "_pocketfft_umath")
+einsum = found("_core", "multiarray", "c_einsum") or np.einsum
+clip = found("_core", "umath", "clip") or np.clip
+
+
+def errors(message: str) -> np.errstate:
+    def fail(*_: Any) -> None:
+        raise LinAlgError(message)
+
+    return np.errstate(call=fail, invalid="call", over="ignore", divide="ignore", under="ignore")
+
+
+@errors("Singular matrix")
+def inverted(matrix: np.ndarray) -> np.ndarray:
+    """``np.linalg.inv`` of a matrix in double precision."""
+    return np.linalg.inv(matrix) if matrices is None else matrices.inv(matrix)
+
+
+@errors("Singular matrix")
+def solved(matrix: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``np.linalg.solve`` of a matrix and a vector or matrix in double precision."""
+    if matrices is None:
+        return np.linalg.solve(matrix, b)
+    return matrices.solve1(matrix, b) if b.ndim == 1 else matrices.solve(matrix, b)
+
+
+@errors("Matrix is not positive definite")
+def factor(matrix: np.ndarray) -> np.ndarray:
+    """``np.linalg.cholesky`` of a matrix in double precision."""
+    return np.linalg.cholesky(matrix) if matrices is None else matrices.cholesky_lo(matrix)
+
+
+def determinant(matrix: np.ndarray) -> Any:
+    """``np.linalg.det`` of a matrix in double precision."""
+    return np.linalg.det(matrix) if matrices is None else matrices.det(matrix)
+
+
+def log_determinant(matrix: np.ndarray) -> tuple[Any, Any]:
+    """``np.linalg.slogdet`` of a matrix in double precision."""
+    return np.linalg.slogdet(matrix) if matrices is None else matrices.slogdet(matrix)
+
+
+def transform(a: np.ndarray) -> np.ndarray:
+    """``np.fft.fft`` along the last axis of an array in double precision."""
+    return transformed(np.fft.fft, "fft", a, 1.0)
+
+
+def inverse_transform(a: np.ndarray) -> np.ndarray:
+    """``np.fft.ifft`` along the last axis of an array in double precision."""
+    return transformed(np.fft.ifft, "ifft", a, 1.0 / a.shape[-1])
+
+
+def transformed(fun: Callable, name: str, a: np.ndarray, factor: float) -> np.ndarray:
+    if transforms is None:
+        return fun(a)
+    return getattr(transforms, name)(a, factor, np.empty_like(a, np.complex128))
+
+
+EVERY = slice(None)
+LARGE = 2**24  # bytes of a matrix, of which no cache near a core holds much
+
+
+def columns(matrix: np.ndarray, rows: slice, numbers: np.ndarray) -> np.ndarray:
+    """``matrix[rows, numbers]``, in the same order of memory.
+
+    NumPy goes column by column. Of a large matrix in C order, row by row takes two thirds of the
+    time: what is read next is nearer.
+    """
+    if rows == EVERY and matrix.nbytes >= LARGE and matrix.flags.c_contiguous:
+        return np.asfortranarray(matrix.take(numbers, axis=1))
+    return matrix[rows, numbers]

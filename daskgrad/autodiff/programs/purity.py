@@ -1,0 +1,185 @@
+"""Purity: whether what a model consists of says that it is a function of its arguments alone.
+
+A model that nobody vouched for is compiled only if all that it refers to can be watched (``watch``)
+and its code neither changes that nor asks a clock, a file or the like. The code is only read here,
+and nothing of it runs: few things are known, and all others refused.
+"""
+
+import abc
+import builtins
+import dis
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import autograd.numpy as anp
+import numpy as np
+
+LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
+STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
+FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside those in Python
+BUILTINS = {
+    *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
+    *("isinstance issubclass iter len list map max min next pow range reversed round set".split()),
+    *("slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
+}
+# what a library has that changes, or that changes something, or that reaches any attribute
+CHANGING = {
+    *("random default_rng load loadtxt genfromtxt fromfile fromregex memmap open_memmap".split()),
+    *("DataSource datasets io seterr seterrcall setbufsize set_printoptions ctypeslib".split()),
+    *("attrgetter methodcaller cache lru_cache cached_property save savez savetxt".split()),
+}
+REFUSED = {"rvs", "format", "format_map"}  # methods that draw random numbers, or reach attributes
+HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
+MISSED = ("AttributeError", "Exception", "BaseException")  # what is not there is not watched
+CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+STORES = ("STORE_DEREF", "DELETE_DEREF")
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
+OUTER = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
+DYNAMIC = ("__getattr__", "__getattribute__")
+OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+class Code(NamedTuple):
+    """What the code of a function, and of functions within it, refers to: attributes; globals and
+    variables of enclosing functions, with the paths of attributes that are taken out at once.
+
+    ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
+    modules come from elsewhere.
+    """
+
+    attributes: frozenset[str]
+    globals: dict[str, set[tuple[str, ...]]]
+    outer: dict[str, set[tuple[str, ...]]]
+    impurity: str | None
+    imports: bool
+
+
+@lru_cache(1024)
+def read(code: types.CodeType) -> Code:
+    steps = [[*dis.get_instructions(each)] for each in codes_in(code)]
+    every = [step for each in steps for step in each]
+    return Code(
+        frozenset([step.argval for step in every if step.opname in ATTRIBUTES]),
+        paths_in(steps, GLOBALS),
+        {name: paths for name, paths in paths_in(steps, OUTER).items() if name in code.co_freevars},
+        next(filter(None, map(partial(impurity_of_steps, code.co_freevars), steps)), None),
+        any([step.opname == "IMPORT_NAME" for step in every]),
+    )
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
+def paths_in(
+    codes: Sequence[Sequence[dis.Instruction]], names: Sequence[str]
+) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for steps in codes:
+        for number, step in enumerate(steps):
+            if step.opname in names:
+                rest = takewhile(lambda each: each.opname in ATTRIBUTES, steps[number + 1 :])
+                found.setdefault(step.argval, set()).add(tuple([each.argval for each in rest]))
+    return found
+
+
+def impurity_of_steps(outer: Sequence[str], steps: Sequence[dis.Instruction]) -> str | None:
+    """Whether code changes what is not its own, or asks what is the same object as what."""
+    for before, step in zip([None, *steps], steps, strict=False):
+        name = step.argval
+        if step.opname in CHANGES or (step.opname in STORES and name in outer):
+            return f"it assigns or deletes {name!r}, which is not a variable of its own"
+        if step.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
+            return "it asks with 'is' whether two objects are the same one"
+        if step.opname == "MATCH_CLASS":
+            return "it matches a pattern of a class"
+        if step.opname == "IMPORT_NAME":
+            found = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
+            if found:
+                return found
+        if step.opname in ATTRIBUTES and name not in HARMLESS:
+            if name in REFUSED or (name.startswith("__") and name.endswith("__")):
+                return f"it uses {name!r}"
+    return None
+
+
+def impurity_of_path(path: str) -> str | None:
+    """Whether what is reached through modules of a library changes, whatever these are called
+    where they are used."""
+    return None if CHANGING.isdisjoint(path.split(".")) else f"it uses {path}"
+
+
+def path_of(thing: Any) -> str:
+    """The module and the name of a function or class; objects of libraries have those of theirs."""
+    named = thing if hasattr(thing, "__name__") else type(thing)
+    return f"{named.__module__}.{named.__name__}"
+
+
+def impurity_of_library(thing: Any, name: str) -> str | None:
+    """Whether something else than a user's is no function or class of a known library that stays as
+    it is."""
+    kind = type(thing)
+    if isinstance(thing, type) and thing.__module__ == "builtins":
+        if thing.__name__ in BUILTINS or issubclass(thing, BaseException):
+            return None
+        return f"it refers to the class {thing.__name__!r}"
+    owner = getattr(thing, "__self__", None)
+    is_free = owner is None or isinstance(owner, types.ModuleType)
+    is_known = (isinstance(thing, type) or kind in FUNCTIONS) and is_free
+    is_known = is_known and is_lasting(getattr(thing, "__module__", None))
+    if is_known and thing.__module__ == "builtins":
+        is_known = thing.__name__ in BUILTINS
+    if is_known or kind.__module__.startswith("daskgrad.scipy."):  # distributions
+        return impurity_of_path(path_of(thing))
+    return f"it refers to {name!r}, an object of type {kind.__qualname__}"
+
+
+def impurity_of_builtin(name: str) -> str | None:
+    thing = getattr(builtins, name, None)
+    is_exception = isinstance(thing, type) and issubclass(thing, BaseException)
+    is_known = name in BUILTINS or (is_exception and name not in MISSED)
+    return None if is_known else f"it calls {name!r}"
+
+
+@lru_cache(1024)
+def is_plain_class(kind: Any) -> bool:
+    """Whether a class is the user's and written in Python, and its objects are their attributes."""
+    bases = [each for each in kind.__mro__ if each not in (object, abc.ABC, typing.Generic)]
+    return (
+        type(kind) in (type, abc.ABCMeta)
+        and bool(bases)
+        and not any([is_lasting(each.__module__) for each in bases])
+        and not any([isinstance(v, OF_C) for each in bases for v in vars(each).values()])
+        and not any([name in vars(each) for each in bases for name in DYNAMIC])
+    ) or kind is types.SimpleNamespace
+
+
+def is_of_library(module: Any) -> bool:
+    return isinstance(module, str) and module.split(".")[0] in LIBRARIES
+
+
+def is_lasting(module: Any) -> bool:
+    """Whether a module is of a library that does not change, or of Python's own of that kind."""
+    return is_of_library(module) or (isinstance(module, str) and module.split(".")[0] in STANDARD)
+
+
+def is_primitive(fun: types.FunctionType) -> bool:
+    """Whether autograd records calls of this function: the programs call it, too."""
+    return fun.__code__ in (anp.sin.__code__, anp.shape.__code__)  # of autograd's wrappers
+
+
+def is_read_only(array: Any) -> bool:
+    """Whether nobody can write into an array, through its bases neither."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or isinstance(array, bytes)

@@ -1,0 +1,156 @@
+"""Recording: runs a model and its pullback once, and writes down each call that they make.
+
+All arrays of a call are in boxes: those that are differentiated, and all others, so that none of
+the data is taken for a constant.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.programs.boxes import HIDDEN, RecordingBox, install, is_box
+from daskgrad.autodiff.programs.calls import CallList, calls_of
+from daskgrad.autodiff.programs.nodes import RecordedNode
+from daskgrad.autodiff.programs.steps import Recording, Step, Unrecordable
+from daskgrad.autodiff.rules.indexing import Selection
+from daskgrad.autodiff.tape.boxes import (
+    LIBRARIES,
+    TRACERS,
+    advice_about,
+    frames_of,
+    kind_of,
+    package_of,
+)
+from daskgrad.autodiff.tape.reverse import Tape, trace
+from daskgrad.autodiff.values.rows import is_small
+
+
+def record(
+    fun: Callable[..., Sequence[Any]],
+    leaves: Sequence[Any],
+    active: Sequence[int],
+    asked: Sequence[int] = (),
+) -> tuple[CallList, list[Any]]:
+    """The calls of ``fun``, which returns a list of leaves, and of its pullback; and a cotangent
+    for each output, or None if it has none.
+
+    ``active``: the places of the leaves that are differentiated, in the order of the cotangents,
+    of which those of the numbers ``asked`` are rows.
+
+    Raises
+    ------
+    Unrecordable
+        if the model looks at a traced number or does not run on boxes; the message names the line.
+    """
+    install()
+    recording = Recording()
+    try:
+        with np.errstate(all="ignore"):
+            outputs, examples, end = run_on_boxes(recording, fun, leaves, active, asked)
+    except Unrecordable:
+        raise
+    except Exception as error:
+        raise recording.refusal or unrecordable(error) from error
+    finally:
+        recording.open_calls.clear()
+    if any([count > ALONE for count in references(recording.taken_out)]):
+        # a program does not run what appends a number to a list
+        raise recording.refuse("the model keeps a plain number that it took out of a traced value")
+    recording.taken_out.clear()
+    recording.outputs = outputs
+    count = sum([example is not None for example in examples])
+    return calls_of(recording, end, len(examples), count), examples
+
+
+def unrecordable(error: Exception) -> Unrecordable:
+    """What ends a recording, for an error of the model on boxes."""
+    frames = [
+        frame for frame in frames_of(error) if package_of(frame) not in (*TRACERS, *LIBRARIES)
+    ]
+    place = f", in {frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else ""
+    advice = advice_about(error)
+    said = f"the model raises {type(error).__name__}: {error}{place}"
+    return Unrecordable(f"{said}; {advice}" if advice else said)
+
+
+def run_on_boxes(
+    recording: Recording,
+    fun: Callable[..., Sequence[Any]],
+    leaves: Sequence[Any],
+    active: Sequence[int],
+    asked: Sequence[int],
+) -> tuple[list[Any], list[Any], int]:
+    """Outputs and cotangents as steps or constants; examples of the outputs' cotangents; and how
+    many steps are the model's."""
+
+    def box_of(value: Any) -> RecordingBox:
+        step = Step.of_call(recording, value, None, (), {})
+        recording.inputs.append(step)
+        return RecordingBox(value, recording.number, step)
+
+    boxes = list(map(box_of, leaves))
+
+    def fun_of_active(*traced: Any) -> Sequence[Any]:
+        mixed = list(boxes)
+        for place, box in zip(active, traced, strict=True):
+            mixed[place] = box
+        return fun(*mixed)
+
+    outputs, tape = trace(fun_of_active, [boxes[place] for place in active], RecordedNode)
+    failed = [frame.f_locals["f_wrapped"].__name__ for frame in recording.open_calls]
+    if failed and not recording.refusal:
+        recording.refuse(f"{failed[0]} raises an exception, which the model catches")
+    if recording.refusal:
+        raise recording.refusal
+    require_no_slices(tape, [leaves[place] for place in active], asked)
+    end, recording.is_trusted = len(recording.steps), True
+    examples = [example_of(*pair) for pair in zip(outputs, tape.ends, strict=True)]
+    seeds = [None if example is None else box_of(example) for example in examples]
+    pulled = tape.pull_rows(seeds, asked) if asked else tape.pull(seeds)
+    if recording.refusal:
+        raise recording.refusal
+    return list(map(output_of, [*outputs, *pulled])), examples, end
+
+
+def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Sequence[int]) -> None:
+    """Raises if a cotangent is one that stays a slice in a sum of terms."""
+    large = {
+        root
+        for number, (root, array) in enumerate(zip(tape.roots, arrays, strict=True))
+        if isinstance(array, np.ndarray) and number not in asked and not is_small(array)
+    }
+    if any([isinstance(n.pullback, Selection) and n.parents[0] in large for n in tape.order]):
+        raise Unrecordable(
+            "a slice of a large array is used, whose cotangent stays a slice: it is compiled "
+            "where the gradient is asked for as rows (sparse=)"
+        )
+
+
+def example_of(output: Any, end: Any) -> Any:
+    """A cotangent of an output's type and shape, or None if the tape takes none; its entries are
+    irrational, so that no sum of them vanishes."""
+    value = HIDDEN.__get__(output) if is_box(output) else output
+    if end is None or kind_of(value) not in ("f", "c"):
+        return None
+    if isinstance(value, float):
+        return np.float64(1.0)
+    numbers = 1.0 + np.sqrt(np.arange(2.0, 2.0 + value.size)) % 1.0
+    typed = numbers.reshape(value.shape).astype(value.dtype)
+    return typed if isinstance(value, np.ndarray) else typed[()]
+
+
+def references(things: list[Any]) -> list[int]:
+    return [sys.getrefcount(thing) for thing in things]
+
+
+(ALONE,) = references([object()])
+
+
+def output_of(output: Any) -> Any:
+    if is_box(output):
+        return output._node
+    if isinstance(output, np.ndarray) and output.dtype.kind == "O":
+        raise Unrecordable("the value is an array of objects")
+    return output

@@ -1,0 +1,301 @@
+"""Signatures: which calls one program serves."""
+
+import types
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from operator import is_
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+
+from daskgrad.autodiff.programs.purity import is_plain_class
+from daskgrad.autodiff.programs.watch import slots_of
+from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.values.rows import Rows
+from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
+
+NUMBERS = (float, complex, np.generic)
+CONSTANT = "constant"
+STATIC = (bool, int, str, bytes, np.str_, np.bytes_, type(None))
+LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
+CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
+MOST_STRUCTURES = 1024
+DEEPEST = 8  # objects in objects
+
+
+class Signature(NamedTuple):
+    """What calls have in common that one program serves: ``key``; and ``places``, those of the
+    leaves that are its inputs, in the ``structure`` of the arguments. ``asked``: the numbers of
+    the traced arrays whose cotangents should be rows."""
+
+    key: Any
+    places: list[int]
+    structure: Any
+    asked: Sequence[int]
+
+
+class Arguments:
+    """The arguments of a call, taken apart when they are asked for: of a call that is known, a
+    program or the recorder asks."""
+
+    __slots__ = ("_call", "_layout")
+
+    def __init__(self, call: TracedCall):
+        self._call = call
+        self._layout: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = opened_layout(self._call.layout())
+        return self._layout
+
+    def inputs(self, signature: Signature) -> list[Any]:
+        """Those of a program."""
+        return [self.layout.leaves[place] for place in signature.places]
+
+
+def signature_of(layout: Layout, looks: bool = False) -> Signature | None:
+    """The signature of a call, or ``None`` if an argument is neither number, array nor constant.
+
+    Arrays and floating-point numbers are inputs of a program; Python's integers, strings and such
+    are a part of the signature, and so are NumPy's integers if the model ``looks`` at one.
+    """
+    kinds = [kind_of_leaf(leaf, looks) for leaf in layout.leaves]
+    # structures may be equal but for the order of a dict's keys; None if that cannot be told
+    order = exactly(layout.structure) if call_has_order(layout.structure) else b""
+    if None in kinds or order is None:
+        return None
+    first: dict[int, int] = {}  # by the number of a traced array, which may be several arguments
+    places = [
+        place
+        for place, (kind, number) in enumerate(zip(kinds, layout.places, strict=True))
+        if kind
+        and kind[0] is not CONSTANT
+        and (number is None or first.setdefault(number, place) == place)
+    ]
+    numbered = tuple(layout.places), tuple(layout.asked)
+    key = layout.structure, order, numbered, tuple(kinds)
+    return Signature(key, places, layout.structure, layout.asked)
+
+
+def may_look(key: Any) -> bool:
+    """Whether there are integers of NumPy's among the inputs."""
+    return any([isinstance(kind[0], type) and issubclass(kind[0], LOOKED_AT) for kind in key[-1]])
+
+
+def code_in(key: Any) -> list[Any]:
+    """The functions and modules that are arguments."""
+    return [kind[2] for kind in key[-1] if kind[0] is CONSTANT and kind[1] in CODE]
+
+
+def without_size(kind: tuple | None) -> tuple | None:
+    if kind is None:
+        return None
+    if kind[0] is CONSTANT:
+        return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
+    return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
+
+
+# ------------------------------------------------------------------- objects of the user's classes
+
+
+class Opened:
+    """An object of a plain class, as a container of its attributes: a recorded model gets another
+    one of its class, with boxes in the places of numbers."""
+
+    __slots__ = ("kind", "names", "values")
+
+    def __init__(self, thing: Any, depth: int):
+        kind: Any = type(thing)
+        own = getattr(thing, "__dict__", {})
+        slots = [name for name in slots_of(kind) if hasattr(thing, name)]
+        self.kind = kind
+        self.names = (*own, *slots)
+        self.values = [opened(value, depth) for value in own.values()]
+        self.values += [opened(getattr(thing, name), depth) for name in slots]
+
+    def flatten(self) -> tuple:
+        return self.values or [None], (self.kind, self.names), [self.kind] * max(len(self.names), 1)
+
+    @staticmethod
+    def unflatten(meta: tuple, values: Sequence[Any]) -> Any:
+        kind: Any = meta[0]
+        made = kind() if kind is types.SimpleNamespace else object.__new__(kind)
+        slots = slots_of(kind)
+        for name, value in zip(meta[1], values, strict=False):
+            if name in slots:
+                object.__setattr__(made, name, value)
+            else:
+                vars(made)[name] = value
+        return made
+
+
+register: Any = optree.register_pytree_node
+register(Opened, Opened.flatten, Opened.unflatten, namespace=NAMESPACE)
+
+
+def is_plain(thing: Any) -> bool:
+    kind: Any = type(thing)
+    return is_plain_class(kind)
+
+
+def opened(value: Any, depth: int = 0) -> Any:
+    """A value whose leaves that are objects of plain classes are taken apart."""
+    kind = type(value)
+    if kind in LEAF_TYPES or depth > DEEPEST:
+        return value
+    leaves, structure = flatten(value)
+    parts = [Opened(x, depth + 1) if is_plain(x) else x for x in leaves]
+    return unflatten(structure, parts)
+
+
+def taken_apart(item: Any) -> tuple[list[Any], Any]:
+    """The leaves of an item, those in objects, too, and what tells its structure from others."""
+    kind: Any = type(item)
+    is_object = kind not in LEAF_TYPES and is_plain_class(kind)
+    if kind is dict or (is_object and not slots_of(kind)):  # in a third of the time
+        own = item if kind is dict else vars(item)
+        names = tuple(own)
+        order = in_order(names) if kind is dict else names
+        if order and LEAF_TYPES.issuperset(map(type, own.values())):
+            return [own[name] for name in order], (kind, names)
+    leaves, structure = flatten(item)
+    if LEAF_TYPES.issuperset(map(type, leaves)) or not any([is_plain(leaf) for leaf in leaves]):
+        return leaves, structure
+    return flatten(opened(item))
+
+
+@lru_cache(MOST_STRUCTURES)
+def in_order(names: tuple) -> list[str] | None:
+    """The keys of a dict in the order of its leaves, if they are strings."""
+    return sorted(names) if all([type(name) is str for name in names]) else None
+
+
+def opened_layout(layout: Layout) -> Layout:
+    """The same of a call's arguments."""
+    parts = list(map(opened, layout.leaves))
+    if all(map(is_, parts, layout.leaves)):
+        return layout
+    leaves, structure = flatten(unflatten(layout.structure, parts))
+    widths = [len(flatten(part)[0]) for part in parts]
+    places = [p for place, n in zip(layout.places, widths, strict=True) for p in [place] * n]
+    return Layout(leaves, structure, places, layout.asked)
+
+
+def opened_origins(
+    leaves: Sequence[Any], origins: Sequence[tuple[int, int] | None]
+) -> list[tuple[int, int] | None]:
+    """For each of the leaves that an ``opened_layout`` has the number of its input, and of the leaf
+    in that input, as for the layout's own."""
+    found: list[tuple[int, int] | None] = []
+    stop = 0
+    for leaf, origin in zip(leaves, origins, strict=True):
+        width = len(taken_apart(leaf)[0])
+        if origin is None:
+            found += [None] * width
+            continue
+        start = stop if origin[1] else 0
+        stop = start + width
+        found += [(origin[0], number) for number in range(start, stop)]
+    return found
+
+
+def has_changed(structure: Any, leaves: Sequence[Any], arguments: Any) -> bool:
+    """Whether a model has set an attribute of an object in its arguments, or changed a list there;
+    ``arguments`` were made of the others."""
+    if not has_objects(structure):
+        return False
+    found, after = flatten(opened(arguments))
+    return after != structure or not all(map(is_, found, leaves))
+
+
+def has_objects(structure: Any) -> bool:
+    return structure.type is Opened or any(map(has_objects, structure.children()))
+
+
+def classes_in(structure: Any) -> Iterator[type]:
+    """The classes of containers and of objects."""
+    if structure.type is Opened:
+        yield structure.entries()[0]
+    elif structure.type is not None:
+        yield structure.type
+    for child in structure.children():
+        yield from classes_in(child)
+
+
+# ------------------------------------------------------------------------------------------- order
+
+
+def order_within(structure: Any) -> bytes | None:
+    """Tells equal structures apart by the order of a dict's keys; nothing for arrays in lists and
+    tuples, as most are."""
+    is_known = type(structure) is tuple  # see ``taken_apart``
+    return b"" if is_known or not has_keys(structure) else exactly(structure)
+
+
+@lru_cache(MOST_STRUCTURES)
+def call_has_order(structure: Any) -> bool:
+    return structure.child(1).num_leaves > 1 or has_keys(structure.child(0))
+
+
+@lru_cache(MOST_STRUCTURES)
+def has_keys(structure: Any) -> bool:
+    """Whether there may be a dict within."""
+    kind = structure.type
+    if not (kind is None or kind is list or kind is Opened or issubclass(kind, tuple)):
+        return True
+    return any(map(has_keys, structure.children()))
+
+
+def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
+    """All that a program knows of an argument, or ``None`` if it can have no such argument."""
+    kind = type(leaf)
+    if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
+        return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else leaf.flags.forc
+    if kind in STATIC or kind in CODE or (looks and issubclass(kind, LOOKED_AT)):
+        return CONSTANT, kind, leaf
+    return (kind,) if issubclass(kind, NUMBERS) and kind is not np.void else None
+
+
+def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:
+    """The same, whatever its size."""
+    if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
+        return leaf.ndim, leaf.dtype
+    return without_size(kind_of_leaf(leaf, looks))
+
+
+def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether leaves are the same in type, dtype, shape and every bit; all NaNs are the same."""
+    return len(first) == len(second) and all(map(is_same, first, second))
+
+
+def is_same(first: Any, second: Any) -> bool:
+    if first is None or second is None:
+        return first is second
+    if type(first) is type(second) is np.ndarray and have_same_bytes(first, second):
+        return True
+    if type(first) is type(second) is np.float64 and first == second and first:
+        return True
+    if type(first) is type(second) is Rows:
+        are_alike = (first.shape, first.axes) == (second.shape, second.axes)
+        return are_alike and are_same(first.arrays, second.arrays)
+    one, other = np.asarray(first), np.asarray(second)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind not in "fc":
+        return bool(np.all(one == other))
+    return have_same_parts(one.real, other.real) and have_same_parts(one.imag, other.imag)
+
+
+def have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether arrays of the same kind have the same bytes, as most have that are compared."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.tobytes() == other.tobytes()
+
+
+def have_same_parts(one: np.ndarray, other: np.ndarray) -> bool:
+    equal = (one == other) & (np.signbit(one) == np.signbit(other))
+    return bool(np.all(equal | (np.isnan(one) & np.isnan(other))))
