@@ -29,6 +29,7 @@ from autograd.tracer import (
 
 from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Step
 from daskgrad.autodiff.rules.declaration import ArrayBox
+from daskgrad.autodiff.rules.indexing import add_at
 from daskgrad.autodiff.rules.manipulation import places_of
 from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
@@ -369,6 +370,8 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     if not recording.is_trusted:
         recording.require_no_handlers()
     values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
+    if fun is add_at.fun and type(args[0]) is np.ndarray:  # a constant that the call changes
+        args = args[0].copy(), *args[1:]
     try:
         value = fun(*values, **options)
     except Exception as error:  # which the model may catch

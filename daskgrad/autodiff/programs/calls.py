@@ -164,7 +164,9 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
     if fun is add_at.fun:
         first, index, g, distinct = args
         if not isinstance(first, Call):
-            first = emit(np.zeros, (first.shape, first.dtype), {}, step.value)
+            is_zero = not (first.any() or np.signbit(first.real).any())
+            zeros = np.zeros, (first.shape, first.dtype)
+            first = emit(*(zeros if is_zero else (np.array, (first,))), {}, step.value)
         return emit(add_to, (first, index, g, distinct), {}, step.value)
     if fun in PARTS:
         return Call(fun, args, {}, step.value)  # a part of the next one

@@ -235,14 +235,14 @@ def through_reshape(call: Call, emit: Callable) -> Any:
     x, other = call.args
     is_number = np.ndim(other) == 0 and not isinstance(other, Call)
     if is_shaped_number(x) and is_number and is_alike(x, call.value):
-        inner = again(Call(operator.add, (x.args[0], float(other)), {}, x.args[0].value), emit)
+        inner = again(Call(operator.add, (x.args[0], float(other)), {}, value_of(x.args[0])), emit)
         return emit(np.reshape, (inner, call.value.shape), {}, call.value)
     return None
 
 
 def is_shaped_number(given: Any) -> bool:
     is_reshape = isinstance(given, Call) and given.fun is np.reshape and is_real(given.value)
-    return is_reshape and np.ndim(given.args[0].value) == 0
+    return is_reshape and np.ndim(value_of(given.args[0])) == 0
 
 
 @rule(*OPERATORS, *ARITHMETIC, *LIKE_ONE, np.where)

@@ -7,6 +7,7 @@ import warnings
 import fuzz_operations
 import numpy as np
 import pytest
+from autograd.extend import defvjp, primitive
 from functions_all import TABLE, in_runs
 from sweep import DOMAIN_ERRORS, calls_of
 
@@ -170,6 +171,24 @@ OF_ZEROS = {  # whose cotangents are negative zeros, of which a sum is positive
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (4, 1), (1,)])
 def test_zeros_have_the_sign_of_the_tape(name, shape):
     assert is_right(lambda x: [np.sum(-1.0 * (0.0 * OF_ZEROS[name](x)))], np.ones(shape))
+
+
+@primitive
+def flat(x):
+    return x * 1.0
+
+
+defvjp(flat, lambda value, x: lambda g: np.full(np.shape(x), 2.0))
+
+
+def test_a_cotangent_that_is_constant_is_not_taken_for_zeros():
+    assert is_right(lambda x: [np.sum(flat(x)) + x[0] * 3.0], np.ones(3))
+
+
+def test_parts_of_one_result_may_be_constants():
+    assert is_right(
+        lambda x: [np.linalg.slogdet(x)[0] * x[0, 0], np.linalg.slogdet(x)[1]], np.eye(2) + 1.0
+    )
 
 
 def test_an_argument_is_not_compared_with_all_others():
