@@ -47,6 +47,7 @@ SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_SUMS = 64  # over one model, whose shared arguments differ
 MOST_WAYS = 8  # through one model, for one signature
+MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of the arrays that the programs of one model keep for themselves
 
 
@@ -264,7 +265,9 @@ class Programs:
     ) -> str | None:
         """Makes a program for the way that a call took, and compares it with the tape, whose
         forward pass took so long; tells why, if there is none."""
-        begin, signature = clock.seconds(), entry.signature
+        begin, signature, held = clock.seconds(), entry.signature, nbytes_of(tape)
+        if held > MOST_HELD:
+            return f"its tape holds {held:,} bytes, which takes NumPy's time, compiled or not"
         try:
             with np.errstate(all="ignore"):
                 way = make_way(fun, arguments.layout, signature, name_of(fun))
@@ -288,7 +291,7 @@ class Programs:
                 f"its program would keep more than {MOST_BYTES:,} bytes of arrays that are no "
                 f"arguments: pass them as arguments, or make them read-only"
             )
-        self._keep(entry, way._replace(tape_nbytes=nbytes_of(tape)))
+        self._keep(entry, way._replace(tape_nbytes=held))
         return None
 
     def _keep(self, entry: Entry, way: Way) -> None:

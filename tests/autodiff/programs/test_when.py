@@ -128,6 +128,15 @@ def test_a_thread_makes_no_program_that_another_one_is_making(tape, monkeypatch)
     assert len(made) == 1
 
 
+def test_a_model_whose_tape_is_large_stays_there(tape, monkeypatch):
+    """While it is recorded, all arrays of both passes are held."""
+    monkeypatch.setattr(store, "MOST_HELD", 100)
+    model = dg.delayed(lambda x: np.sum(np.exp(x) * x), compile=True)
+    for _ in range(15):
+        dg.grad(model)(np.ones(50))
+    assert "its tape holds 800 bytes" in dg.explain(model, np.ones(50))
+
+
 def test_the_oldest_programs_go_if_all_keep_too_much(tape, monkeypatch):
     """A number of Python's may decide on an array of the model's own, which is kept with it."""
 
