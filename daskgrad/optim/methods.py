@@ -22,11 +22,9 @@ class Adagrad(Optimiser):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Adagrad(0.5)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.5, -1.5])
     """
 
     rate: Rate = 1e-2
@@ -52,11 +50,9 @@ class RMSprop(Optimiser):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.RMSprop(0.05)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.5, -1.5])
     """
 
     rate: Rate = 1e-2
@@ -134,11 +130,9 @@ class AdamW(Adam):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.AdamW(0.1)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.899, -1.898])
     """
 
     decay: float = 1e-2
@@ -172,11 +166,9 @@ class SGD(Optimiser):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.SGD(0.25)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.5, -1. ])
     """
 
     rate: Rate = 1e-2
@@ -196,11 +188,9 @@ class Momentum(Optimiser):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Momentum(0.05)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.9, -1.8])
     """
 
     rate: Rate = 1e-2
@@ -229,11 +219,9 @@ class Nesterov(Momentum):
     Examples
     --------
     >>> x, optimiser = np.array([1.0, -2.0]), dg.optim.Nesterov(0.05)
-    >>> state = optimiser.init(x)
-    >>> for _ in range(300):
-    ...     optimiser.update(x, dg.grad(dg.delayed(lambda x: np.sum(x**2)))(x), state)
-    >>> bool(np.all(np.abs(x) < 0.1))
-    True
+    >>> optimiser.update(x, 2.0 * x, optimiser.init(x))
+    >>> np.round(x, 3)
+    array([ 0.81, -1.62])
     """
 
     def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:

@@ -52,16 +52,6 @@ def factor(matrix: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(matrix) if matrices is None else matrices.cholesky_lo(matrix)
 
 
-def determinant(matrix: np.ndarray) -> Any:
-    """``np.linalg.det`` of a matrix in double precision."""
-    return np.linalg.det(matrix) if matrices is None else matrices.det(matrix)
-
-
-def log_determinant(matrix: np.ndarray) -> tuple[Any, Any]:
-    """``np.linalg.slogdet`` of a matrix in double precision."""
-    return np.linalg.slogdet(matrix) if matrices is None else matrices.slogdet(matrix)
-
-
 def transform(a: np.ndarray) -> np.ndarray:
     """``np.fft.fft`` along the last axis of an array in double precision."""
     return transformed(np.fft.fft, "fft", a, 1.0)

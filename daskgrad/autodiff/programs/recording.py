@@ -55,7 +55,7 @@ def record(
         raise recording.refusal or unrecordable(error) from error
     finally:
         recording.open_calls.clear()
-    if any([count > ALONE for count in references(recording.taken_out)]):
+    if any([count > ALONE for count in map(sys.getrefcount, recording.taken_out)]):
         # a program does not run what appends a number to a list
         raise recording.refuse("the model keeps a plain number that it took out of a traced value")
     recording.taken_out.clear()
@@ -141,11 +141,7 @@ def example_of(output: Any, end: Any) -> Any:
     return typed if isinstance(value, np.ndarray) else typed[()]
 
 
-def references(things: list[Any]) -> list[int]:
-    return [sys.getrefcount(thing) for thing in things]
-
-
-(ALONE,) = references([object()])
+(ALONE,) = map(sys.getrefcount, [object()])
 
 
 def output_of(output: Any) -> Any:

@@ -506,14 +506,6 @@ def length(call: Call, emit: Callable) -> Any:
     return emit(np.sqrt, (emit(np.dot, (call.args[0], call.args[0])),))
 
 
-@rule(np.outer)
-def products(call: Call, emit: Callable) -> Any:
-    if call.kwargs or not all(map(is_vector, call.args)):
-        return None
-    column = emit(operator.getitem, (call.args[0], (slice(None), None)))
-    return emit(operator.mul, (column, call.args[1]), {}, call.value)
-
-
 @rule(guard)
 def of_number(call: Call, emit: Callable) -> Any:
     """A branch on ``np.all`` of one number is one on the number."""
@@ -532,8 +524,6 @@ QUICKER = {
     np.linalg.inv: kernels.inverted,
     np.linalg.solve: kernels.solved,
     np.linalg.cholesky: kernels.factor,
-    np.linalg.det: kernels.determinant,
-    np.linalg.slogdet: kernels.log_determinant,
     np.einsum: kernels.einsum,
     np.clip: kernels.clip,
     np.fft.fft: kernels.transform,

@@ -265,7 +265,8 @@ class Programs:
     ) -> str | None:
         """Makes a program for the way that a call took, and compares it with the tape, whose
         forward pass took so long; tells why, if there is none."""
-        begin, signature, held = clock.seconds(), entry.signature, nbytes_of(tape)
+        begin, signature = clock.seconds(), entry.signature
+        held = sum([array.nbytes for array in tape.held_arrays()])
         if held > MOST_HELD:
             return f"its tape holds {held:,} bytes, which takes NumPy's time, compiled or not"
         try:
@@ -286,7 +287,7 @@ class Programs:
             return self.impurity
         if entry.watch.has_changed():
             return "it changes what it refers to"
-        if way.nbytes > MOST_BYTES:
+        if way.program.nbytes > MOST_BYTES:
             return (
                 f"its program would keep more than {MOST_BYTES:,} bytes of arrays that are no "
                 f"arguments: pass them as arguments, or make them read-only"
@@ -297,10 +298,10 @@ class Programs:
     def _keep(self, entry: Entry, way: Way) -> None:
         """Adds a program, and drops those of other signatures if all keep too many bytes."""
         entry.ways.append(way)
-        self._nbytes += way.nbytes
+        self._nbytes += way.program.nbytes
         for other in list(self._entries.values()):
             if self._nbytes > MOST_BYTES and other is not entry:
-                self._nbytes -= sum([each.nbytes for each in other.ways])
+                self._nbytes -= sum([each.program.nbytes for each in other.ways])
                 other.ways, self._shortcuts = [], {}
         code = way.program.forward.__code__
         if code not in self._codes:
@@ -322,7 +323,3 @@ def pushed_function(fun: Any) -> Callable:
 
 def name_of(fun: Any) -> str:
     return function_name(pushed_function(fun))
-
-
-def nbytes_of(tape: Any) -> int:
-    return sum([array.nbytes for array in tape.held_arrays()])

@@ -23,11 +23,6 @@ class Way(NamedTuple):
     structure: Any
     tape_nbytes: int = 0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays that the program keeps."""
-        return self.program.nbytes
-
 
 def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""

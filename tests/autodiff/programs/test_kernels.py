@@ -23,8 +23,6 @@ MATRICES = {
 }
 PAIRS = {  # of matrices: what programs call, and NumPy's function
     "inv": (kernels.inverted, np.linalg.inv),
-    "det": (kernels.determinant, np.linalg.det),
-    "slogdet": (kernels.log_determinant, np.linalg.slogdet),
     "cholesky": (kernels.factor, np.linalg.cholesky),
     "solve of a vector": (
         lambda a: kernels.solved(a, np.arange(1.0, 1.0 + len(a))),
