@@ -355,8 +355,11 @@ COUNTS["an object"] = types.SimpleNamespace(counts=[0])
 
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("is_global", [False, True])
-def test_a_model_that_changes_what_it_refers_to_is_traced(name, is_global, synchronous):
+def test_a_model_that_changes_what_it_refers_to_is_traced(
+    name, is_global, synchronous, monkeypatch
+):
     counts = copy.deepcopy(COUNTS[name])
+    monkeypatch.setitem(COUNTS, name, copy.deepcopy(counts))  # which the model changes
 
     def model(x):
         held = COUNTS[name] if is_global else counts
