@@ -217,7 +217,8 @@ def written_in_place(size: int, rounds: int, seconds: float) -> tuple[float, flo
     for _ in range(80):
         gradient(point)
     programs = backend.prepare(model).programs
-    (entry,) = programs._entries.values()
+    entries = programs._entries.values()  # functions that are made of the same code share them
+    (entry,) = [e for e in entries if e.ways and e.signature.key[-1][0][0] == point.shape]
     program = entry.ways[0].program
     peers: Peers = {
         "out=": lambda: gradient(point),
