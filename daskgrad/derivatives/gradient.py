@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
+from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,9 @@ class Shortcut:
         return found(self._model, args if self._out is None else (*args, self._out))
 
 
+FIXED = {ModuleType, str, int, float}  # arguments of a partial that stay as they are
+
+
 def finder_of(model: Model) -> Callable[[], Any] | None:
     """Finds the programs of a model's function, or None if it is not compiled in this process.
 
@@ -89,10 +93,13 @@ def finder_of(model: Model) -> Callable[[], Any] | None:
     fun, prepare = model.fun, registry.load(model.backend).prepare  # type: ignore[attr-defined]
     if isinstance(fun, SentFunction):
         return None
-    if type(fun) is not FunctionType or fun.__closure__ or fun.__defaults__ or fun.__kwdefaults__:
+    own: Any = fun
+    if type(fun) is partial and not fun.keywords and FIXED.issuperset(map(type, fun.args)):
+        own = fun.func
+    if type(own) is not FunctionType or own.__closure__ or own.__defaults__ or own.__kwdefaults__:
         return lambda: prepare(fun).programs
-    programs, code = prepare(fun).programs, fun.__code__
-    return lambda: programs if fun.__code__ is code else prepare(fun).programs
+    programs, code = prepare(fun).programs, own.__code__
+    return lambda: programs if own.__code__ is code else prepare(fun).programs
 
 
 # -------------------------------------------------------------------------------------------------
