@@ -15,14 +15,7 @@ from daskgrad.autodiff.programs.calls import CallList, calls_of
 from daskgrad.autodiff.programs.nodes import RecordedNode
 from daskgrad.autodiff.programs.steps import Recording, Step, Unrecordable
 from daskgrad.autodiff.rules.indexing import Selection
-from daskgrad.autodiff.tape.boxes import (
-    LIBRARIES,
-    TRACERS,
-    advice_about,
-    frames_of,
-    kind_of,
-    package_of,
-)
+from daskgrad.autodiff.tape.boxes import advice_about, frames_of, kind_of, place_of
 from daskgrad.autodiff.tape.reverse import Tape, trace
 from daskgrad.autodiff.values.rows import is_small
 
@@ -66,12 +59,10 @@ def record(
 
 def unrecordable(error: Exception) -> Unrecordable:
     """What ends a recording, for an error of the model on boxes."""
-    frames = [
-        frame for frame in frames_of(error) if package_of(frame) not in (*TRACERS, *LIBRARIES)
-    ]
-    place = f", in {frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else ""
+    place = next(filter(None, map(place_of, frames_of(error))), None)
     advice = advice_about(error)
-    said = f"the model raises {type(error).__name__}: {error}{place}"
+    where = "" if place is None else f", in {place[0]}:{place[1]}"
+    said = f"the model raises {type(error).__name__}: {error}{where}"
     return Unrecordable(f"{said}; {advice}" if advice else said)
 
 

@@ -106,16 +106,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # of arguments, most of which are none
+USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # of arguments, none of which is a box
 
 
 def kernel(fun: Callable) -> Any:
-    """A function of arrays that the compiler records as one call, whatever it does."""
+    """A function of arrays that the compiler records as one call, whatever it does; a trace of the
+    model's own goes through it."""
 
+    @functools.wraps(fun)
     def called(*args: Any) -> Any:
-        for arg in args:
-            if type(arg) not in USUAL and is_recorded(arg):
-                return arg.record_call(fun, args)
+        if USUAL.issuperset(map(type, args)):
+            return fun(*args)
+        boxes = list(filter(isbox, args))
+        if boxes and all(map(is_recorded, boxes)):
+            return boxes[0].record_call(fun, args)
         return fun(*args)
 
     called.fun = fun  # type: ignore[attr-defined]

@@ -117,15 +117,14 @@ def larger_adjoint(fun: Callable) -> Callable:
     autograds = primitive_vjps[fun]
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        otherwise = autograds(argnums, ans, args, kwargs)
         is_usual = isinstance(ans, np.ndarray) and ans.ndim > 0 and ans.dtype == np.float64
         if not is_usual or len(args) != 2 or kwargs:
-            return otherwise
+            return autograds(argnums, ans, args, kwargs)
         metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums}
 
         def larger_pullback(g: Any) -> tuple:
             if not is_plain(g):
-                return otherwise(g)
+                return autograds(argnums, ans, args, kwargs)(g)
             parts = {n: pull_chosen(g, args[n], ans, args[1 - n]) for n in argnums}
             return tuple([unbroadcast(part, metas[n]) for n, part in parts.items()])
 
@@ -434,9 +433,8 @@ def fit(cotangent: Any, shape: tuple) -> Any:
     """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
     if not is_real(cotangent) or cotangent.ndim < len(shape):
         return unbroadcast(cotangent, (shape, len(shape), None, False))
-    add = (
-        np.add.reduce if isinstance(cotangent, np.ndarray) else anp.sum
-    )  # np.sum, in half its time
+    is_array = isinstance(cotangent, np.ndarray)
+    add = np.add.reduce if is_array else anp.sum  # np.sum, in half its time
     if not shape:
         return add(cotangent, axis=None) if cotangent.ndim else cotangent
     count = cotangent.ndim - len(shape)

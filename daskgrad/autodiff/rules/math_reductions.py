@@ -281,14 +281,16 @@ def extreme(fun: Callable, larger: Callable, least: float) -> None:
     autograds = primitive_vjps[fun]
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        otherwise, axis, x = (
-            autograds(argnums, ans, args, kwargs),
-            reduced_axis(args, kwargs),
-            args[0],
-        )
+        axis, x = reduced_axis(args, kwargs), args[0]
         if axis == UNKNOWN or type(axis) is tuple or not is_real_like(x.dtype, x, ans):
-            return otherwise
-        return lambda g: (pull_extreme(g, ans, x, axis),) if is_plain(g) else otherwise(g)
+            return autograds(argnums, ans, args, kwargs)
+
+        def extreme_pullback(g: Any) -> tuple:
+            if is_plain(g):
+                return (pull_extreme(g, ans, x, axis),)
+            return autograds(argnums, ans, args, kwargs)(g)
+
+        return extreme_pullback
 
     declare(
         fun,
