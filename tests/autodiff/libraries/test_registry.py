@@ -259,8 +259,10 @@ class HalvingTape:
 
 @pytest.fixture
 def fresh_registry(monkeypatch):
-    """What a test registers is forgotten after it."""
-    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    """What a test registers is forgotten after it, and what others have registered until then."""
+    names = {*registry.NAMES, *registry.UNNAMED} & registry._loaded.keys()
+    own = {name: registry._loaded[name] for name in names}
+    monkeypatch.setattr(registry, "_loaded", own)
 
 
 def local_backend():
