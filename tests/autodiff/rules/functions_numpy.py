@@ -107,8 +107,8 @@ for name in ("max", "min", "amax", "amin"):
         refused=REDUCED, reasons={"complex": "ordered"})
 function(anp.cumsum, ARRAYS + SIGNED, axis=[*AXES[:3], -2], dtype=[np.float64],
     refused={"out": lambda a: np.zeros(np.size(a))})
-function(anp.trace, [(A,), (SQUARE,), (STACK,)], offset=[1, -1], axis1=[1, -1], axis2=[0],
-    dtype=[np.float64], refused={"out": lambda a: np.zeros(())},
+function(anp.trace, [(A,), (STACK.reshape(8, 3),), (SQUARE,), (STACK,)], offset=[1, -1],
+    axis1=[1, -1], axis2=[0], dtype=[np.float64], refused={"out": lambda a: np.zeros(())},
     also=[dict(axis1=1, axis2=2), dict(axis1=-1, axis2=0, offset=1)])
 
 # ------------------------------------------------------------------------------ sorting

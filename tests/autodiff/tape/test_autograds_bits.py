@@ -1,7 +1,5 @@
 """Values and cotangents against autograd's, bit by bit, but for what we compute in another way."""
 
-import operator
-
 import autograd
 import autograd.numpy as anp
 import numpy as np
@@ -36,77 +34,30 @@ def drawn(random, like):
     return g[()]
 
 
-def compare(fun, arrays, g, precisions=0.0, label=""):
+def compare(fun, arrays, g, precision=0.0, label=""):
     """Cotangents of all arguments together and of each alone: by their bits at precision zero."""
     (value,), tape = trace(lambda *boxes: [fun(*boxes)], arrays)
     g = drawn(g, value) if isinstance(g, np.random.Generator) else g
-    precisions = np.broadcast_to(precisions, len(arrays))
-    rows = zip(arrays, tape.pull([g]), precisions, strict=True)
-    for n, (array, together, precision) in enumerate(rows):
+    rows = zip(arrays, tape.pull([g]), tape.pull([g]), strict=True)
+    for n, (array, together, again) in enumerate(rows):
 
         def of_one(x, n=n):
             return fun(*arrays[:n], x, *arrays[n + 1 :])
 
         pullback, same = make_vjp(of_one, array)
         assert bits(value) == bits(same), label
+        assert bits(together) == bits(again), label
         expected = pullback(g)
         for cotangent in (together, trace(lambda x: [of_one(x)], [array])[1].pull([g])[0]):
             assert bits(cotangent)[:2] == bits(expected)[:2], label
             if precision:
-                scale = precision * np.max(np.abs(expected), initial=0.0)
+                scale = precision * (1e-3 + np.max(np.abs(expected), initial=0.0))
                 assert_allclose(cotangent, expected, 0.0, scale, err_msg=label)
             else:
                 assert bits(cotangent) == bits(expected), label
 
 
 # ----------------------------------------------------------------------------------- arithmetic
-
-
-OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow)
-SHAPES = [
-    *[((3, 4), shape) for shape in ((3, 4), (4,), (3, 1), (1, 1))],
-    *[((2, 3, 4), (3, 1)), ((2, 3, 4), ()), ((4,), (3, 4)), ((3, 1), (1, 4)), ((), (4,)), ((), ())],
-    *[((1,), (1,)), ((1, 1), (2, 1, 1)), ((0, 3), (3,))],
-]
-
-
-def precision_of(operate, arg, value):
-    """Of a quotient, and of sums over several axes, the last bits differ."""
-    dtype = np.asarray(value).dtype
-    if dtype.kind == "c" or np.asarray(arg).dtype != dtype:
-        return 0.0
-    is_summed_at_once = np.ndim(value) - np.ndim(arg) + np.shape(arg).count(1) > 1
-    is_rounded = is_summed_at_once or operate is operator.truediv
-    return 40.0 * np.finfo(dtype).eps if is_rounded else 0.0
-
-
-@pytest.mark.parametrize("dtypes", ["dd", "ff", "df", "fd", "DD", "dD", "Dd"])
-@pytest.mark.parametrize("operate", OPERATORS)
-def test_two_arrays(operate, dtypes, random):
-    for shapes in SHAPES:
-        pairs = zip(shapes, dtypes, strict=True)
-        args = [random.uniform(0.5, 1.5, shape).astype(dtype)[()] for shape, dtype in pairs]
-        value = operate(*args)
-        precisions = [precision_of(operate, arg, value) for arg in args]
-        compare(operate, args, random, precisions, f"{operate.__name__} of {shapes}")
-
-
-@pytest.mark.parametrize("number", [2.0, 3, -1, 0, 0.5, 1, np.float32(2.0), np.int64(3), True])
-@pytest.mark.parametrize("operate", OPERATORS)
-def test_arrays_and_numbers(operate, number, random):
-    is_quotient = operate is operator.truediv
-    for dtype in "dfD":
-        for shape in ((3, 4), (3, 1), ()):
-            x, g = (
-                random.uniform(0.5, 1.5, shape).astype(dtype)[()],
-                random.standard_normal(shape)[()],
-            )
-            if number == 0 and is_quotient:
-                compare(lambda a: operate(number, a), [x], g)
-            elif operate is not operator.sub or number is not True:  # NumPy has no such minus
-                compare(lambda a: operate(a, number), [x], g)
-                precision = 40.0 * np.finfo(dtype).eps if is_quotient else 0.0
-                compare(lambda a: operate(number + 1.0, a), [x], g, precision)
 
 
 @pytest.mark.parametrize("power", [0, 1, 2, 2.5, 0.0, 1.0])
@@ -127,61 +78,6 @@ def test_a_complex_cotangent_of_a_real_product_arrives_as_real():
     _, tape = trace(lambda a: [a * a + a], [x])
     (cotangent,) = Pullback(tape, (x,), (0,))((np.array([1.0 + 5.0j, 2.0]),))
     assert bits(cotangent) == bits(np.array([3.0, 6.0]))
-
-
-# --------------------------------------------------------------------------- sums and products
-
-
-OPTIONS = [
-    *[{}, {"axis": None}, {"axis": (0, 1)}, {"axis": np.int64(1)}, {"dtype": np.float64}],
-    *[{"axis": axis} for axis in (0, 1, -1, -2)],
-    *[{"keepdims": True}, {"axis": 0, "keepdims": True}, {"axis": 1, "keepdims": True}],
-]
-
-
-@pytest.mark.parametrize("dtype", ["d", "f", "D"])
-@pytest.mark.parametrize("fun", [anp.sum, anp.mean])
-def test_sums_and_means(fun, dtype, random):
-    for shape in ((3, 4), (1, 4), (3, 1), (1, 1), (0, 3), (2, 3, 4)):
-        for options in OPTIONS:
-            is_known = (fun is anp.sum and dtype != "D") or "dtype" not in options  # by autograd
-            if is_known and not (fun is anp.mean and 0 in shape):  # NumPy warns
-                x = random.standard_normal(shape).astype(dtype)
-                compare(lambda a, o=options: fun(a, **o), [x], random, label=f"{shape} {options}")
-    compare(lambda a: fun(a, 0), [random.standard_normal((2, 3)).astype(dtype)], random)
-
-
-@pytest.mark.parametrize("dtype", ["d", "f"])
-@pytest.mark.parametrize("fun", [anp.dot, anp.matmul])
-def test_products_of_vectors_and_matrices(fun, dtype, random):
-    """All layouts, because BLAS may give other bits for a transposed or strided array."""
-    for m, n in ((1, 1), (1, 5), (2, 2), (3, 1), (17, 33), (64, 128)):
-        for k in (1, 2, 9, 40):
-            a = random.standard_normal((m, n)).astype(dtype)
-            b = random.standard_normal((n, k)).astype(dtype)
-            row, column = a[0].copy(), b[:, 0].copy()
-            for pair in (
-                *[(a, b), (a, column), (row, b), (row, column), (a, b[:, 0]), (a[0], b[:, 0])],
-                *[(np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[::-1], b[:, ::-1])],
-            ):
-                g = random.standard_normal(np.shape(fun(*pair))).astype(dtype)[()]
-                compare(fun, pair, g, label=f"{m} {n} {k}")
-
-
-@pytest.mark.parametrize("fun", [anp.dot, anp.matmul])
-def test_products_of_other_dtypes_and_dimensions(fun, random):
-    for shapes, dtypes in (
-        (((3, 4), (4, 2)), "df"),
-        (((3, 4), (4,)), "fd"),
-        (((3, 4), (4, 2)), "DD"),
-        (((4,), (4,)), "DD"),
-        (((2, 3, 4), (4, 2)), "dd"),
-        (((3, 4), (2, 4, 3)), "dd"),
-    ):
-        pairs = zip(shapes, dtypes, strict=True)
-        compare(
-            fun, [random.standard_normal(shape).astype(dtype) for shape, dtype in pairs], random
-        )
 
 
 def test_a_product_keeps_the_other_factor_only():
@@ -238,12 +134,6 @@ def test_contractions(subscripts, dtype, precision, random):
     compare(lambda *args: anp.einsum(subscripts, *args), arrays, random, precision)
 
 
-def test_contractions_over_axes_of_length_one(random):
-    for shapes in (((1, 3), (3, 1)), ((4, 1), (1, 2)), ((1, 1), (1, 5))):
-        arrays = [random.standard_normal(shape) for shape in shapes]
-        compare(lambda *args: anp.einsum("ij,jk->ik", *args), arrays, random, 1e-13)
-
-
 def test_an_axis_of_length_one_may_stand_for_none():
     """autograd's cotangent of an empty operand would have the other one's entries."""
     arrays = [np.ones((0, 5)), np.ones((1, 5))]
@@ -260,33 +150,6 @@ def test_operands_that_are_cheapest_together_come_first():
     assert [product.subscripts for _, product in plan] == ["jk,k->j", "j,ij->i"]
     assert [product.multiply for _, product in plan] == ["dot", "dot"]
     assert_array_equal(contract(plan, g, a, b), a @ (b @ g))
-
-
-MATRICES = {
-    "solve of a vector": (anp.linalg.solve, (4,)),
-    "solve of a matrix": (anp.linalg.solve, (4, 3)),
-    "inv": (anp.linalg.inv, None),
-    "cholesky": (lambda a: anp.linalg.cholesky(anp.dot(a, a.T)), None),
-    "trace": (anp.trace, None),
-}
-
-
-@pytest.mark.parametrize("name", MATRICES)
-def test_matrices(name, random):
-    """A cotangent that somebody differentiates is a box, for which the same rules hold."""
-    fun, shape = MATRICES[name]
-    matrix = random.standard_normal((4, 4)) + 6.0 * np.eye(4)
-    others = [] if shape is None else [random.standard_normal(shape)]
-    for first in (matrix, np.asfortranarray(matrix)):
-        for dtype, precision in (("d", 1e-13), ("f", 1e-5)):
-            arrays = [array.astype(dtype, order="A") for array in (first, *others)]
-            compare(fun, arrays, random, precision)
-    assert_autograds_second(lambda a: anp.sum(anp.sin(fun(a, *others))), matrix, 1e-10)
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (1, 1)], ids=str)
-def test_traces_of_any_shape(shape, random):
-    compare(anp.trace, [random.standard_normal(shape)], random, 1e-13)
 
 
 # ------------------------------------------------------------------------------------ indexing
@@ -323,26 +186,6 @@ def test_every_form_of_index(dtype, random):
         compare(lambda a, i=index: a[i] + a[i], [x], random, label=str(index))
 
 
-UPON = [  # indices upon indices, and what is added up of them
-    lambda a: a[1][2],
-    lambda a: a[1:][::-1][0],
-    lambda a: a[:, 1][[0, 0, 1]],
-    lambda a: a[np.array([0, 0])][:, 1:],
-    lambda a: a[MASK][1:],
-    lambda a: a[None][0, ..., None][:, :, 0],
-    lambda a: anp.concatenate([row * k for k, row in enumerate(a)]),
-    lambda a: sum([a[i, j] * a[j, i] for i in range(4) for j in range(4)]),
-    lambda a: a[1:] * a[:-1] + a[[0, 0, 1]] - a[3],
-    lambda a: a + a[::-1] + a[:, ::-1],
-    lambda a: a[0] * 0.0 - a[0],
-]
-
-
-@pytest.mark.parametrize("fun", UPON)
-def test_indices_upon_indices(fun, random):
-    compare(fun, [random.standard_normal((4, 5))], random)
-
-
 # ------------------------------------------------------------------------------------ programs
 
 
@@ -366,6 +209,7 @@ STEPS = (  # each makes of two vectors of length N one more
     lambda a, b: a[::-1],
     lambda a, b: a[np.array([0, 2, 2, 1])],
     lambda a, b: a[1] + b,
+    lambda a, b: a[0] * anp.sum(a[1:]) - a[::-1] * a[2],
     lambda a, b: a * anp.sum(b),
     lambda a, b: anp.mean(a) - b,
     lambda a, b: anp.dot(a, b) * a,
@@ -386,9 +230,8 @@ ROUNDED = {3, 12}  # whose adjoints are computed in another way: a quotient, abs
 EXACT = [number for number in range(len(STEPS)) if number not in ROUNDED]
 
 
-def programs(numbers):
-    place = st.integers(0, 100)
-    return st.lists(st.tuples(st.sampled_from(numbers), place, place), min_size=1, max_size=12)
+place = st.integers(0, 100)
+steps = st.lists(st.tuples(st.integers(0, len(STEPS) - 1), place, place), min_size=1, max_size=12)
 
 
 def interpreted(program):
@@ -403,30 +246,15 @@ def interpreted(program):
     return fun
 
 
-@settings(max_examples=200)
-@given(programs(EXACT), st.integers(0, 1000))
+@settings(max_examples=400)
+@given(steps, st.integers(0, 1000))
 def test_random_programs_have_autograds_bits(program, seed):
     random = np.random.default_rng(seed)
     fun, x = interpreted(program), random.uniform(-1.0, 1.0, N)
+    is_rounded = not ROUNDED.isdisjoint([step for step, *_ in program])
     with np.errstate(all="ignore"):
         assume(np.max(np.abs(fun(x))) < 1e50)
-        compare(fun, [x], random)
-
-
-@settings(max_examples=200)
-@given(programs(range(len(STEPS))), st.integers(0, 1000))
-def test_random_programs_have_autograds_gradients_and_pull_twice(program, seed):
-    random = np.random.default_rng(seed)
-    fun, x = interpreted(program), random.uniform(-1.0, 1.0, N)
-    with np.errstate(all="ignore"):
-        assume(np.max(np.abs(fun(x))) < 1e50)
-        (value,), tape = trace(lambda a: [fun(a)], [x])
-        g = drawn(random, value)
-        first, expected = tape.pull([g])[0], make_vjp(fun, x)[0](g)
-        assert_allclose(first, expected, 0.0, 1e-10 * (1.0 + np.max(np.abs(expected))))
-        before = bits(first)
-        second = tape.pull([g])[0]
-        assert bits(first) == before == bits(second)
+        compare(fun, [x], random, 1e-10 * is_rounded)
 
 
 SINGLE = np.float32(0.7)
@@ -454,6 +282,7 @@ MODELS = [  # of vectors of several dtypes
     ("f", lambda x: x / np.arange(1.0, N + 1)),
     ("f", lambda x: anp.sum(x, axis=0) * np.float64(3.0)),
     ("f", lambda x: anp.dot(np.ones((3, N)), x)),
+    ("f", lambda x: anp.dot(x, np.ones((N, 2)))),
     ("f", lambda x: anp.dot(np.ones((3, N), np.float32), x)),
     ("f", lambda x: x**2 + x**0.5),
     ("f", lambda x: x[1:] * np.arange(1.0, N)),
@@ -476,54 +305,28 @@ def test_scalars_of_every_kind(value, random):
         compare(lambda x: anp.sum(x) * anp.mean(x), [value], random)
 
 
-# -------------------------------------------------------------------------------- second order
-
-
-SQUARE_MASK = MASK[:3, :3]
 REPEATED = np.array([0, 2, 2, 1])
-TWICE = {
-    "stencil": lambda u: anp.sum((u[:-2] - 2.0 * u[1:-1] + u[2:]) ** 3),
-    "mask": lambda u: anp.sum(anp.sin(u)[SQUARE_MASK] ** 2),
-    "integers with repeats": lambda u: anp.sum(anp.exp(u[REPEATED]) * u[REPEATED]),
-    "entries": lambda u: u[0, 1] ** 2 * u[2, 2] * anp.sin(u[0, 1]),
-    "the same slice twice": lambda u: anp.sum(u[1:] * u[1:] * u[:-1]) + anp.sum(u**3),
-    "products": lambda u: anp.sum(anp.dot(u, u) @ u[0]) + anp.dot(u[0], u[1]) ** 2,
-    "arithmetic": lambda u: anp.sum((u * u[0] - u / (2.0 + u**2)) ** 2),
-    "slices whose cotangents are plain": lambda u: anp.sum(u[1:]) + anp.sum(u**3) + anp.sum(u[:1]),
-    "and in another order": lambda u: anp.sum(u**3) + anp.sum(u[1:]) + anp.sum(u**2),
-    "sums": lambda u: anp.sum(anp.sum(u**2, axis=0) ** 2) * anp.mean(u**2),
-}
 
 
-def by_tape(fun):
-    """The gradient from our tape, as a function that others may differentiate."""
+def test_a_slice_with_a_plain_cotangent_is_added_to_one_that_is_differentiated(random):
+    u, v = random.standard_normal((2, 3, 3))
 
-    def gradient(x):
-        _, tape = trace(lambda a: [fun(a)], [x])
-        return tape.pull([1.0])[0]
+    def fun(a):
+        return anp.sum(a**3) + anp.sum(a[1:]) + anp.sum(a**2)
 
-    return gradient
+    def slope(a):
+        return anp.sum(trace(lambda a: [fun(a)], [a])[1].pull([1.0])[0] * v)
 
-
-def assert_autograds_second(fun, x, precision):
-    v = np.random.default_rng(1).standard_normal(x.shape)
-    expected = autograd.grad(lambda u: anp.sum(autograd.grad(fun)(u) * v))(x)
-    for of in (autograd.grad, by_tape):
-        hvp = of(lambda u: anp.sum(by_tape(fun)(u) * v))(x)
-        assert_allclose(hvp, expected, rtol=precision, atol=precision)
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_tapes_are_differentiated_by_autograd_and_by_tapes(name, random):
-    assert_autograds_second(TWICE[name], random.standard_normal((3, 3)), 1e-12)
+    for found in (autograd.grad(slope)(u), trace(lambda a: [slope(a)], [u])[1].pull([1.0])[0]):
+        assert_allclose(found, (6.0 * u + 2.0) * v, rtol=1e-12, atol=1e-12)
 
 
 def test_differentiating_a_pull_with_respect_to_its_cotangent(random):
     """<g, J v> is linear in g, and its derivative with respect to g is J v."""
-    u, v = random.standard_normal((3, 3)), random.standard_normal((3, 3))
+    u, v = random.standard_normal((2, 3, 3))
 
     def fun(a):
-        return anp.sin(a)[1:] * a[:-1] + anp.dot(a, a)[REPEATED[:2]] / (2.0 + a[0] ** 2)
+        return anp.sin(a)[1:] * a[:-1] + anp.dot(a, a)[[0, 2]] / (2.0 + a[0] ** 2)
 
     _, tape = trace(lambda a: [fun(a)], [u])
     slope = autograd.grad(lambda g: anp.sum(tape.pull([g])[0] * v))(np.zeros((2, 3)))
