@@ -32,7 +32,7 @@ MODELS = {
     "norm": lambda x: np.linalg.norm(x) * np.linalg.norm(x[1]),
     "logsumexp": lambda x: special.logsumexp(x, axis=1) + special.logsumexp(x),
     "logpdf": lambda x: stats.norm.logpdf(x[0], x[1], x[2]) + stats.norm.logpdf(x[3], x[0, 0], 2.0),
-    "clip": lambda x: np.clip(x, -1.0, 1.0) + np.clip(x, 0, 1),
+    "clip": lambda x: np.clip(x, -1.0, 1.0) + np.clip(x, 0, 1) + np.clip(x, 1.0, -1.0),
     "where": lambda x: np.where(x > 0.0, x, x**2) / x,
     "maximum": lambda x: np.maximum(x, 0.0) * np.minimum(x, x[::-1]),
     "abs": lambda x: np.abs(x) ** 3 + x**2 + x**0.5 + x**-1,
