@@ -333,11 +333,6 @@ def test_a_model_that_keeps_the_number_is_left_to_the_tape():
     assert [seen[0], *list(seen)[-4:]] == [np.sum(x) for x in [points()[0], *points()[-4:]]]
 
 
-def test_explain_shows_the_calls_of_a_derivative_within():
-    text = str(dg.explain(dg.delayed(WITHIN["jvp"], compile=True), X))
-    assert "not compiled" not in text
-
-
 def test_a_constant_that_is_changed_in_place_is_found(monkeypatch):
     monkeypatch.setattr(boxes, "changed_by", lambda frame: None)
     model = lambda x: autograd.grad(of_three_paths)(x) @ x  # noqa: E731

@@ -155,10 +155,6 @@ def count_steps():
     return sum([type(thing) in (Step, RecordedNode) for thing in gc.get_objects()])
 
 
-def test_ragged_sums_on_a_cluster(client):
-    compare_sweeps(ALIKE["a product"], make_items([*SIZES[:8], *range(20, 30)]), 3)
-
-
 @pytest.mark.parametrize("choice", [True, "auto"])
 def test_items_whose_arrays_stand_at_other_places_are_not_taken_for_each_other(choice, synchronous):
     """They are of one structure, and later sums know what earlier ones have found."""
