@@ -308,21 +308,6 @@ def entries_of(fun, backend=cautious):
     return list(backend.prepare(fun).programs._entries.values())
 
 
-@pytest.mark.parametrize("name", ["long list", "random", "nonlocal", "large array"])
-def test_others_run_each_time(name, synchronous):
-    fun, _ = IMPURE[name]
-    calls = []
-
-    def model(x):
-        calls.append(1)
-        return fun(x)
-
-    for number in range(2 * HOT):
-        dg.grad(dg.delayed(model))(X)
-        assert len(calls) == number + 1
-    assert not entries_of(model)
-
-
 @pytest.mark.parametrize(
     ("kind", "use", "are_compiled"),
     [
