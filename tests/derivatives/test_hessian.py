@@ -6,7 +6,6 @@ import dask
 import pytest
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
-from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
@@ -223,23 +222,6 @@ def test_residuals_that_are_one_number_or_a_sum():
 
 
 # ------------------------------------------------------------------------------------- cost
-
-
-def logged_term(item, x, log):
-    write(log, "ran")
-    return term(item, x)
-
-
-def test_the_models_of_a_product_run_once_each(tmp_path):
-    def logged(x, log):
-        write(log, "ran")
-        return squash(x)
-
-    dg.hvp(lambda x: dg.map_sum(logged_term, ROWS, x, tmp_path / "hvp", grainsize=4), (X,), (V,))
-    assert len(lines(tmp_path / "hvp")) == len(ROWS)
-    loss = dg.delayed(lambda r: np.sum(r**4))
-    dg.gnvp(lambda x: dg.delayed(logged)(x, tmp_path / "gnvp"), loss, (X,), (V,))
-    assert len(lines(tmp_path / "gnvp")) == 1
 
 
 def test_a_product_has_one_task_a_model_and_pass():

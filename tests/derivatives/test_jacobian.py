@@ -332,36 +332,6 @@ def test_a_stack_for_trees_and_several_arguments():
 # ------------------------------------------------------------------------------------- cost
 
 
-@pytest.fixture
-def chain_of_two(tmp_path):
-    """Two models, and how often they have run since the last question."""
-    log, seen = tmp_path / "log", [0]
-
-    def logged(x):
-        write(log, "ran")
-        return np.tanh(x) * np.ones(64)
-
-    def runs():
-        seen.append(len(lines(log)))
-        return seen[-1] - seen[-2]
-
-    model = dg.delayed(logged)
-    return lambda x: model(model(x)), runs
-
-
-def test_64_rows_run_each_model_forward_once(chain_of_two):
-    fun, runs = chain_of_two
-    for mode in ("reverse", "auto"):
-        dg.jacobian(fun, mode=mode)(np.ones(64))
-        assert runs() == 2
-    dg.jacobian(fun, mode="forward")(np.ones(64))
-    assert runs() == 2 * len(task_groups(64))
-    _, pullback = dg.vjp(fun, np.ones(64))
-    pullback(np.eye(64))
-    pullback(np.eye(64))
-    assert runs() == 2
-
-
 def test_groups_cover_all_directions_once():
     for count in (0, 1, 3, 64, 1000):
         runs = task_groups(count)

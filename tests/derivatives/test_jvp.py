@@ -45,23 +45,6 @@ def expected(fun, *primals):
     return tangent
 
 
-def test_a_graph_of_models():
-    squash_, mix_ = dg.delayed(squash), dg.delayed(mix)
-
-    def fun(x, y):
-        a = squash_(x)
-        return mix_(a, y, scale=2.0) - 0.5 * a[::-1] @ np.eye(4)
-
-    def plain(x, y):
-        a = squash(x)
-        return mix(a, y, scale=2.0) - 0.5 * a[::-1]
-
-    y, w = X[::-1].copy(), V[::-1].copy()
-    value, tangent = dg.jvp(fun, (X, y), (V, w))
-    assert_allclose(value, plain(X, y), rtol=1e-14)
-    assert_allclose(tangent, expected(plain, X, y)(V, w), rtol=1e-13)
-
-
 SUMS = {
     "list": lambda x: dg.map_sum(wave, list(ROWS), x),
     "array": lambda x: dg.map_sum(wave, ROWS, x, grainsize=2),
