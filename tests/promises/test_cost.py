@@ -481,6 +481,8 @@ def groups():
 DERIVATIVES = {
     "tangent": (lambda fun: dg.jvp(fun, (X,), (X,)), all_kinds, lambda: 1),
     "Hessian-vector product": (lambda fun: dg.hvp(fun, (X,), (X,)), all_kinds, lambda: 1),
+    "Gauss-Newton product": (lambda fun: dg.gnvp(fun, energy, (X,), (X,)), tall, lambda: 1),
+    "many cotangents": (lambda fun: dg.vjp(fun, X)[1](np.ones((9, 4, 4))), tall, lambda: 1),
     "Jacobian": (lambda fun: dg.jacobian(fun, mode="reverse")(X), tall, lambda: 1),
     "forward": (lambda fun: dg.jacobian(fun, mode="forward")(X), tall, groups),
     "auto": (lambda fun: dg.jacobian(fun)(X), tall, lambda: 1),

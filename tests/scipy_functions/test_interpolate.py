@@ -44,9 +44,6 @@ def test_splines(name):
     check(lambda s, at: s.CubicSpline(KNOTS, Y, bc_type=ENDS[name])(at), AT + 0.05)
 
 
-COUNTS = [(name, count) for name in ENDS for count in (2, 3, 4) if count > 2 or name in ENDS]
-
-
 def with_knots(s, x, y, kind):
     return s.CubicSpline(np.cumsum(x**2), y, bc_type=kind)(AT)
 

@@ -283,20 +283,6 @@ def test_reduce_sum_hands_out_slices_of_the_grainsize_as_it_is():
     assert_array_equal(node.compute(), [7.0, 8.0])
 
 
-def test_a_sum_of_sums_of_nodes():
-    def objective(x):
-        y = dg.delayed(np.sin)(x)
-        inner = [dg.map_sum(waves, LIST[:n], y) for n in (1, 2, 5)]
-        return dg.delayed(settled)(dg.sum([dg.sum(inner), y, inner[0], dg.sum([y, y, y])]))
-
-    def plain(x):
-        y = np.sin(x)
-        inner = [sum([waves(item, y) for item in LIST[:n]]) for n in (1, 2, 5)]
-        return settled(sum(inner) + y + inner[0] + y + y + y)
-
-    require_plain(objective, plain)
-
-
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 200])
 def test_a_sum_of_nodes_is_added_as_a_sum_over_items_is(count):
     items = [decades(5, seed=number) for number in range(count)]
@@ -327,26 +313,6 @@ def test_items_may_hold_variables_and_nodes(grainsize):
         assert_allclose(gradient, other, rtol=1e-14)
 
 
-def test_shared_arguments_may_be_pytrees_with_nodes_at_any_depth():
-    def model(item, shared, *rest):
-        return item * shared["a"][0] * np.sum(shared["b"]["c"]) + rest[0] * item**2
-
-    def objective(p):
-        shared = {"a": [dg.delayed(np.cos)(p["s"]), "text"], "b": {"c": p["v"]}}
-        return dg.map_sum(model, [0.5, 1.5, -2.5], shared, p["s"], grainsize=2)
-
-    def plain(p):
-        shared = {"a": [np.cos(p["s"]), "text"], "b": {"c": p["v"]}}
-        return sum([model(item, shared, p["s"]) for item in (0.5, 1.5, -2.5)])
-
-    p = {"s": 0.3, "v": np.array([1.0, 2.0])}
-    value, gradient = dg.value_and_grad(objective)(p)
-    assert_allclose(value, plain(p), rtol=1e-15)
-    right = autograd.grad(plain)(p)
-    assert_allclose(gradient["s"], right["s"], rtol=1e-14)
-    assert_allclose(gradient["v"], right["v"], rtol=1e-14)
-
-
 @pytest.mark.parametrize("constant", [3.0, 0])
 @pytest.mark.parametrize("keep", ["auto", "gradient", "tape", "recompute"])
 def test_terms_that_do_not_depend_on_a_variable_add_nothing(keep, constant):
@@ -363,14 +329,6 @@ def test_terms_that_do_not_depend_on_a_variable_add_nothing(keep, constant):
 
             right = autograd.grad(lambda x: np.sin(sum([term(a, x) for a in items])))(x)  # noqa: B023
             assert_allclose(dg.grad(objective)(x), right, rtol=1e-14)
-
-
-def test_the_pullback_of_a_sum_of_arrays_is_its_transposed_jacobian(random):
-    value, pullback = dg.vjp(lambda x: dg.map_sum(waves, LIST, x, grainsize=4), X)
-    v, y = random.normal(size=5), random.normal(size=5)
-    jacobian = autograd.jacobian(lambda x: sum([waves(item, x) for item in LIST]))(X)
-    assert_allclose(value, sum([waves(item, X) for item in LIST]), rtol=1e-13)
-    assert_allclose(np.dot(pullback(y)[0], v), np.dot(jacobian @ v, y), rtol=1e-12)
 
 
 def test_a_sum_of_scalars_keeps_its_bits_in_a_vjp():

@@ -246,14 +246,6 @@ def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     assert "is traced again" not in caplog.text  # other loggers may say something
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_between_processes_too(name, pool):
-    with dask.config.set(scheduler="sync"):
-        expected = PROGRAMS[name]()
-    with dask.config.set(scheduler="processes", pool=pool), under(Always()):
-        assert_same_bits(PROGRAMS[name](), expected)
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_a_tape_may_move_several_times_before_it_is_used(model):
     captured = captured_under(Always(), model, X)

@@ -24,19 +24,6 @@ def test_a_list_of_booleans_is_a_mask():
     assert_array_equal(cotangent, [1.0, 0.0, 2.0, 3.0, 0.0])
 
 
-@pytest.mark.parametrize("indices", [2, -1, [2, 0, 2], [[0, 1], [1, 2]], [], [1, -1, 2]], ids=str)
-def test_take_has_the_bits_of_indexing(indices, random):
-    x, index = random.standard_normal((3, 4)), np.array(indices, dtype=int)
-    for take, read in (
-        (lambda a: anp.take(a, index), lambda a: anp.ravel(a)[index]),
-        (lambda a: anp.take(a, index, axis=0), lambda a: a[index]),
-        (lambda a: anp.take(a, index, -1, None, "wrap"), lambda a: a[:, index]),
-    ):
-        g = random.standard_normal(np.shape(take(x)))[()]
-        assert_array_equal(cotangent_by_tape(take, x, g), cotangent_by_tape(read, x, g))
-    assert cotangent_by_tape(lambda a: anp.sum(anp.take(a, [0])), x.astype("f4")).dtype == "f4"
-
-
 NUMBERS = [  # a function of a number, and its slope at 2
     *[(lambda a, i=i: anp.sum((a * a)[i]), 4.0) for i in ((), Ellipsis, None)],
     (lambda a: anp.sum(a[None]) + a * 3.0, 4.0),

@@ -7,13 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import autograd
 import autograd.numpy as anp
-import dask
 import numpy as np
 import pytest
 from autograd import tracer
 from waiting import SLOW
 
-import daskgrad as dg
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import capture
 from daskgrad.autodiff.models.tracing import Active
@@ -195,17 +193,3 @@ def test_nested_derivatives_inside_our_tape_are_right_from_eight_threads():
     with ThreadPoolExecutor(8) as pool:
         for gradients in pool.map(many, range(8)):
             assert all(np.array_equal(other, gradient) for other in gradients)
-
-
-def test_nested_derivatives_in_nodes_are_right_on_the_threaded_scheduler():
-    model = dg.delayed(nested)
-    points = [np.linspace(0.1, 1.0 + k, 3) for k in range(16)]
-
-    def total(*arrays):
-        return dg.sum([model(array) for array in arrays])
-
-    for _ in range(3):
-        with dask.config.set(scheduler="threads"):
-            gradients = dg.grad(total, argnums=tuple(range(16)))(*points)
-        for gradient, point in zip(gradients, points, strict=True):
-            assert np.array_equal(gradient, captured(nested, point)[1])
