@@ -1,7 +1,6 @@
 """Gradients as rows: for every form of indexing, through graphs and sums."""
 
 import collections
-import pickle
 
 import autograd.numpy as np
 import dask
@@ -380,25 +379,6 @@ def test_gradients_and_products_with_the_hessian(program):
         same(ours[0].to_dense(), theirs[0])
 
 
-@pytest.mark.parametrize("program", [chain, of_arrays])
-def test_programs_on_every_scheduler(program, every_scheduler):
-    """On processes a pullback that has not travelled is traced again."""
-    expected = dg.grad(program)(W)
-    found = []
-
-    def compute():
-        found.append(dg.grad(program, sparse=True)(W))
-        value, pullback = dg.vjp(program, W, sparse=True)
-        found.append(pullback(numpy.ones_like(value))[0])
-
-    every_scheduler(compute)
-    assert len(found) > 4
-    for rows in found:
-        assert isinstance(rows, Rows)
-        same(rows.to_dense(), expected)
-        assert len(rows.indices) < 9 or program is not chain
-
-
 @pytest.mark.parametrize("summation", ["pairwise", "compensated"])
 @pytest.mark.parametrize("grainsize", [1, 2, 4, 16])
 def test_any_grain_gives_the_same_bits(grainsize, summation):
@@ -426,18 +406,6 @@ def test_many_cotangents():
     assert len(found) == 4
     for rows, array in zip(found, expected, strict=True):
         same(rows.to_dense(), array)
-
-
-def test_rows_travel_as_what_they_hold():
-    wide = decades(20000, 5)
-    rows = dg.grad(dg.delayed(lambda w: np.sum(w[S] ** 2)), sparse=True)(wide)
-    buffers = []
-    packed = pickle.dumps(rows, protocol=5, buffer_callback=buffers.append)
-    assert len(packed) < 1000
-    assert sum([len(each.raw()) for each in buffers]) == 3 * 8 * 6
-    again = pickle.loads(packed, buffers=buffers)
-    same(again.to_dense(), rows.to_dense())
-    assert dask.sizeof.sizeof(rows) < 1000
 
 
 @pytest.mark.parametrize("grainsize", [1, 4, 16])

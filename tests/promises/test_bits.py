@@ -15,6 +15,7 @@ import pytest
 from distributed import Client
 from policies import Always, Never, moving, under
 from samples import askew, decades
+from solvers import solve
 
 import daskgrad as dg
 from daskgrad.autodiff.values.memory import canonical, of_its_own
@@ -123,25 +124,6 @@ def smooth(block, x):
 
 def few(x, places):
     return np.sum(x[places] ** 2 * NUMBERS[: len(places), None])
-
-
-@dg.custom_vjp
-def solve(matrix, rhs):
-    return numpy.linalg.solve(matrix, rhs)
-
-
-def solve_forward(matrix, rhs):
-    x = solve(matrix, rhs)
-    return x, (matrix, x)
-
-
-def solve_backward(residuals, cotangent):
-    matrix, x = residuals
-    pulled = solve(matrix.T, cotangent)
-    return -np.outer(pulled, x), pulled
-
-
-solve.defvjp(solve_forward, solve_backward)
 
 
 def newton(a):

@@ -10,7 +10,6 @@ import dask
 import numpy as np
 import optree
 import pytest
-from clusters import kill
 from libraries import arrays_of
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import lines, write
@@ -397,14 +396,6 @@ def test_a_function_that_is_compiled_already_is_a_model(client):
     close(dg.grad(lambda x: model(x))(X), np.cos(X))
 
 
-def test_loops_and_inner_derivatives(synchronous):
-    def fun(x):
-        slope = jax.grad(lambda y: jnp.sum(y**3))(x)
-        return jax.lax.fori_loop(0, 3, lambda n, s: s * 2.0, jnp.sum(slope))
-
-    close(dg.grad(lambda x: model_of(fun)(x))(X), 8.0 * 6.0 * X)
-
-
 # ----------------------------------------------------------------------------------------- errors
 
 
@@ -462,21 +453,3 @@ def test_a_model_that_failed_may_be_right_later(synchronous, tmp_path):
         dg.grad(lambda x: model_of(fun)(x, path))(X)
     write(path, "now")
     assert_array_equal(dg.grad(lambda x: model_of(fun)(x, path))(X), np.ones(5))
-
-
-def test_a_worker_that_is_killed_costs_only_time(log, frail):
-    """The model is compiled again on another one."""
-
-    def fun(x):
-        write(log, f"{os.getpid()}")
-        return jnp.sin(x)
-
-    _, pullback = dg.vjp(lambda x: model_of(fun, name="model")(x), X)
-    (holder,) = {
-        address
-        for address, keys in frail.has_what().items()
-        if any(key[0].startswith("forward-model") for key in keys)
-    }
-    kill(frail, holder)
-    close(pullback(X)[0], np.cos(X) * X)
-    assert len(set(lines(log))) == 2

@@ -11,7 +11,7 @@ import pytest
 from autograd.differential_operators import make_jvp
 from numpy.testing import assert_allclose, assert_array_equal
 from policies import Never, captured_under
-from test_programs_with_rules import MATRIX, RHS, solve
+from solvers import MATRIX, RHS, solve
 
 import daskgrad as dg
 from daskgrad.autodiff.models.custom_vjp import custom_vjp

@@ -68,10 +68,6 @@ def of_sign(fun):
     return sign_and_log
 
 
-def of_lower(fun):
-    return lambda a, b, **kwargs: fun(a, b, **kwargs)
-
-
 function(la.inv, [(M,), (N,), (M[:1, :1].copy(),)])
 function(la.det, [(M,), (N,), (Z,)])
 SINGULAR = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.5, 0.3, 0.1]])

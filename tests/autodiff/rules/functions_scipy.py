@@ -25,10 +25,6 @@ from sweep import Held, Wrt, function
 TRIPLES = [(A, B, V), (S, S, S), (V, A, B), (A, S, COLUMN)]
 
 
-def of_argument(inputs, held, shift=0.0):
-    return [(Held(a) if held else a, b + shift) for a, b in inputs]
-
-
 def ufunc(name, inputs, refused=None, **options):
     function(getattr(special, name), inputs, refused=UFUNC | (refused or {}),
         reasons=UFUNC_REASONS | options.pop("reasons", {}), **options)
@@ -121,11 +117,6 @@ for name in ("pmf", "logpmf", "cdf"):
         name=f"poisson.{name}")
 
 SIMPLEX = np.array([0.2, 0.3, 0.5])
-
-
-def of_simplex(fun):
-    """The last entry follows from the others, for differences to be possible."""
-    return fun
 
 
 def of_covariance(fun):

@@ -305,9 +305,6 @@ def test_scalars_of_every_kind(value, random):
         compare(lambda x: anp.sum(x) * anp.mean(x), [value], random)
 
 
-REPEATED = np.array([0, 2, 2, 1])
-
-
 def test_a_slice_with_a_plain_cotangent_is_added_to_one_that_is_differentiated(random):
     u, v = random.standard_normal((2, 3, 3))
 

@@ -5,7 +5,6 @@ import sys
 from collections import namedtuple
 
 import numpy as np
-import optree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from daskgrad.autodiff.values.cotangents import (
     assemble,
     cast,
     check,
-    gradient,
     is_differentiable,
     nbytes,
     project,
@@ -130,15 +128,6 @@ def test_zeros():
         if expected is not None:
             assert zero.dtype == expected.dtype
             np.testing.assert_array_equal(zero, expected)
-
-
-def test_a_gradient_has_the_structure_of_its_value_and_zeros_where_nothing_arrived():
-    value = {"a": np.ones(2), "b": (3, 1.5), "name": "x"}
-    leaves_, structure = optree.tree_flatten(value)
-    found = gradient(leaves_, structure, (None, None, np.float64(2.0), None))
-    np.testing.assert_array_equal(found["a"], np.zeros(2))
-    assert found["b"] == (None, 2.0)
-    assert found["name"] is None
 
 
 # --------------------------------------------------------------------- project, cast, check

@@ -1,7 +1,6 @@
 """Cotangents that are kept as rows have the bits of arrays, in every sum and on every scheduler."""
 
 import itertools
-import pickle
 import tracemalloc
 
 import autograd.numpy as np
@@ -18,7 +17,6 @@ from daskgrad.autodiff.tape import trace
 from daskgrad.autodiff.values import rows
 from daskgrad.autodiff.values.addition import pairwise
 from daskgrad.autodiff.values.cotangents import add, scale
-from daskgrad.autodiff.values.memory import is_canonical
 from daskgrad.autodiff.values.rows import Rows, dense_leaf
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -190,15 +188,6 @@ def test_none_is_a_zero_and_rows_that_become_many_become_an_array():
     assert isinstance(rows.merge(one, other), numpy.ndarray)
 
 
-def test_rows_travel_as_rows():
-    kept = rows_at([1, 5], decades(2, 3))
-    there = pickle.loads(pickle.dumps(kept))
-    assert bits(there.to_dense()) == bits(kept.to_dense())
-    assert is_canonical(there.values)
-    assert is_canonical(there.indices)
-    assert len(pickle.dumps(kept)) < kept.to_dense().nbytes
-
-
 # -------------------------------------------------------------------------------- in sums
 
 X = decades(40, 3, seed=1)
@@ -263,29 +252,6 @@ def noting(init, made):
         return init(self, *args, **options)
 
     return noted
-
-
-LARGE = decades(3000, 4, seed=3)  # more than small
-LARGE_ITEMS = [
-    (decades(4, seed=n), numpy.random.default_rng(n).integers(0, 3000, 5)) for n in range(COUNT)
-]
-
-
-def large(item, x):
-    weights, index = item
-    return np.sum(np.sin(np.dot(x[index], weights * 1e-6)))
-
-
-def test_rows_of_large_arrays_where_items_are_placed(client, monkeypatch):
-    def compute(items):
-        return bits(*dg.value_and_grad(lambda x: dg.map_sum(large, items, x))(LARGE))
-
-    with dg.place(LARGE_ITEMS) as shards:
-        results = [compute(shards), compute(LARGE_ITEMS)]
-    monkeypatch.setattr(rows, "SMALL", numpy.inf)
-    with dask.config.set(scheduler="sync"):
-        results.append(compute(LARGE_ITEMS))
-    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.usefixtures("always")
