@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 import scipy.integrate
-from functions_checked import check_against_scipy
+from functions_checked import checking
 from numpy.testing import assert_allclose
 
 from daskgrad.scipy import integrate
 
+check = checking(integrate, scipy.integrate)
 random = np.random.default_rng(9)
 Y = random.normal(size=(4, 5))
 X = np.cumsum(random.uniform(0.5, 1.5, size=(4, 5)), axis=1)
@@ -41,8 +42,7 @@ SAMPLES = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_integrals_of_samples(name):
-    fun = SAMPLES[name]
-    check_against_scipy(lambda y: fun(integrate, y), lambda y: fun(scipy.integrate, y), Y)
+    check(SAMPLES[name], Y)
 
 
 @pytest.mark.parametrize("count", range(1, 8))

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import scipy.interpolate
-from functions_checked import check_against_scipy
+from functions_checked import checking
 from lengths import in_short
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
 from daskgrad.scipy import interpolate
 
+check = checking(interpolate, scipy.interpolate)
 random = np.random.default_rng(7)
 KNOTS = np.array([0.0, 0.4, 1.1, 1.5, 2.3, 3.1])
 Y = random.normal(size=6)
@@ -25,11 +26,6 @@ ENDS = {
     "one named": ("not-a-knot", (2, 0.5)),
     "the other named": ((1, 0.5), "not-a-knot"),
 }
-
-
-def check(fun, x):
-    """Of a function of the module, ours or SciPy's, and an array."""
-    check_against_scipy(lambda x: fun(interpolate, x), lambda x: fun(scipy.interpolate, x), x)
 
 
 def closed(y):

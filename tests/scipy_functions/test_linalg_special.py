@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.special
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, checking
 
 import daskgrad as dg
 from daskgrad.scipy import linalg, special
@@ -60,8 +60,7 @@ SPECIAL = {
 
 @pytest.mark.parametrize("name", LINALG)
 def test_linear_algebra(name):
-    fun = LINALG[name]
-    check_against_scipy(lambda m: fun(linalg, m), lambda m: fun(scipy.linalg, m), M)
+    checking(linalg, scipy.linalg)(LINALG[name], M)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64, int])
@@ -73,8 +72,7 @@ def test_a_matrix_of_blocks_has_their_precision(dtype):
 
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_functions_of_arrays(name):
-    fun = SPECIAL[name]
-    check_against_scipy(lambda m: fun(special, m), lambda m: fun(scipy.special, m), M)
+    checking(special, scipy.special)(SPECIAL[name], M)
 
 
 TURNED = M + 1j * W
@@ -129,9 +127,8 @@ OTHER_SUMS = {
 
 @pytest.mark.parametrize("name", [*OTHERS, *OTHER_SUMS])
 def test_other_arguments(name):
-    fun, x = {**OTHERS, **OTHER_SUMS}[name]
-    ours, theirs = (linalg, scipy.linalg) if name in OTHERS else (special, scipy.special)
-    check_against_scipy(lambda x: fun(ours, x), lambda x: fun(theirs, x), x)
+    modules = (linalg, scipy.linalg) if name in OTHERS else (special, scipy.special)
+    checking(*modules)(*{**OTHERS, **OTHER_SUMS}[name])
 
 
 def test_signs_of_sums_and_sums_of_nothing_are_scipys():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.signal
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, checking
 from lengths import in_short
 from numpy.testing import assert_allclose
 
@@ -11,6 +11,7 @@ import daskgrad as dg
 from daskgrad.autodiff.rules import scipy_signal as rules
 from daskgrad.scipy import signal
 
+check = checking(signal, scipy.signal)
 random = np.random.default_rng(5)
 M, K, V = random.normal(size=(3, 4)), random.normal(size=(2, 3)), random.normal(size=6)
 SECTIONS = np.array([[1.0, 0.3, 0.2, 1.0, 0.1, 0.4], [0.5, 0.3, 0.2, 1.0, -0.3, 0.2]])
@@ -20,11 +21,6 @@ CONVOLVING = ("convolve", "correlate", "fftconvolve", "oaconvolve")
 CONVOLUTIONS = [(name, mode) for name in CONVOLVING for mode in MODES]
 BY_AXES = [(name, mode) for name in CONVOLVING[2:] for mode in MODES]
 SHORT = [("convolve", "same"), ("correlate", "valid"), ("fftconvolve", "full")]
-
-
-def check(fun, x):
-    """Of a function of the module, ours or SciPy's, and an array."""
-    check_against_scipy(lambda x: fun(signal, x), lambda x: fun(scipy.signal, x), x)
 
 
 @in_short(("name", "mode"), CONVOLUTIONS, *SHORT)

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
-from functions_checked import check_against_scipy, counted
+from functions_checked import check_against_scipy, check_error, checking, counted
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
+from tables import rows_of
 
 import daskgrad as dg
 from daskgrad.autodiff.tape import trace
 from daskgrad.scipy import integrate, optimize
 
+check = checking(integrate, scipy.integrate)
 P = np.array([1.3, 0.7])
 FIXED = {"rtol": 1e3, "atol": 1e3, "first_step": 0.3, "max_step": 0.3}
 TIGHT = {"method": "Radau", "rtol": 1e-10, "atol": 1e-12}
@@ -150,10 +152,7 @@ SHORT = ("Radau, times", "events")
 
 @in_short("name", PROGRAMS, *SHORT)
 def test_values_and_derivatives(name):
-    program = PROGRAMS[name]
-    check_against_scipy(
-        lambda p: program(integrate, p), lambda p: program(scipy.integrate, p), P, 1e-8, 1e-6
-    )
+    check(PROGRAMS[name], P, 1e-8, 1e-6)
 
 
 @in_short("name", PROGRAMS, "RK23, times", "DOP853, end", "a polynomial")
@@ -239,38 +238,28 @@ def jumps(t, y, p):
 
 
 RANDOM = np.random.default_rng(1)
-ERRORS = {  # what is passed on, and what that is told; ``slope`` is the function
-    "BDF": ({"method": "BDF"}, NotImplementedError, "method='BDF'; use method='Radau'"),
-    "LSODA": ({"method": "LSODA"}, NotImplementedError, "method='LSODA'; use method='Radau'"),
-    "a method": (
-        {"method": OwnMethod},
-        NotImplementedError,
-        "solve_ivp has no derivative with method='OwnMethod'",
-    ),
-    "an event that is a jump": (
-        {"events": jumps},
-        np.linalg.LinAlgError,
-        r"the time of an event .* has no derivative",
-    ),
-    "args that are no tuple": ({"args": 1.0}, TypeError, r"solve_ivp takes args as a tuple"),
-    "other values": (
-        {"slope": lambda t, y, p: p * y * RANDOM.normal()},
-        RuntimeError,
-        "other values when it was called again",
-    ),
-}
 
 
-@pytest.mark.parametrize("case", ERRORS)
-def test_what_has_no_derivative_is_an_error(case):
-    kwargs, error, message = ERRORS[case]
+def solved(p, slope=lambda t, y, p: p + 0.0 * y, **kwargs):
+    return integrate.solve_ivp(slope, (0.0, 2.0), [1.0], **{"args": (p,), **kwargs}).y[0, -1]
 
-    def program(p):
-        given = {"slope": lambda t, y, p: p + 0.0 * y, "args": (p,), **kwargs}
-        return integrate.solve_ivp(given.pop("slope"), (0.0, 2.0), [1.0], **given).y[0, -1]
 
-    with pytest.raises(error, match=message):
-        dg.grad(dg.delayed(program))(1.0)
+ERRORS = """
+solved(p, method="BDF") -> NotImplementedError: method='BDF'; use method='Radau'
+solved(p, method="LSODA") -> NotImplementedError: method='LSODA'; use method='Radau'
+solved(p, method=OwnMethod)
+  -> NotImplementedError: solve_ivp has no derivative with method='OwnMethod'
+solved(p, events=jumps)
+  -> np.linalg.LinAlgError: the time of an event ... has no derivative
+solved(p, args=1.0) -> TypeError: solve_ivp takes args as a tuple
+solved(p, lambda t, y, p: p * y * RANDOM.normal())
+  -> RuntimeError: other values when it was called again
+"""
+
+
+@pytest.mark.parametrize(("call", "error"), rows_of(ERRORS))
+def test_what_has_no_derivative_is_an_error(call, error):
+    check_error(call, error, globals(), 1.0)
 
 
 def test_a_root_of_a_solution():

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.stats
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, checking
 from lengths import in_short
 from numpy.testing import assert_allclose
 
@@ -153,8 +153,7 @@ VECTOR_PROGRAMS = {
 
 @pytest.mark.parametrize("name", VECTOR_PROGRAMS)
 def test_distributions_of_vectors(name):
-    fun, x = VECTOR_PROGRAMS[name]
-    check_against_scipy(lambda x: fun(stats, x), lambda x: fun(scipy.stats, x), x)
+    checking(stats, scipy.stats)(*VECTOR_PROGRAMS[name])
 
 
 INVALID = {"binom": (6.5, 0.3), "poisson": (-1.0,), "nbinom": (3.2, 1.2), "bernoulli": (1.2,)}

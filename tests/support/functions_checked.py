@@ -1,7 +1,9 @@
 """Compares a differentiated function with SciPy's, and its derivatives with differences."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
+from tables import pattern
 
 import daskgrad as dg
 
@@ -38,6 +40,15 @@ def check_against_scipy(fun, scipys, x, rtol=1e-9, slopes=1e-8):
     assert_allclose(product, along(dg.grad(model)), rtol=slopes, atol=slopes * scale)
 
 
+def checking(ours, theirs):
+    """The same check of functions of a module, ours or SciPy's, and an array."""
+
+    def check(fun, x, *args, **how):
+        check_against_scipy(lambda x: fun(ours, x), lambda x: fun(theirs, x), x, *args, **how)
+
+    return check
+
+
 def counted(fun):
     """The function, which counts its calls."""
 
@@ -47,3 +58,10 @@ def counted(fun):
 
     call.count = 0
     return call
+
+
+def check_error(call, error, names, x):
+    """The gradient by ``p`` is an error, ``Kind: message``: a row of a table, with its names."""
+    kind, _, message = error.partition(": ")
+    with pytest.raises(eval(kind, names), match=pattern(message)):
+        dg.grad(dg.delayed(eval(f"lambda p: {call}", names)))(x)
