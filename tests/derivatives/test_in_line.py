@@ -10,6 +10,7 @@ import dask.bag
 import dask.local
 import numpy
 import pytest
+from comparisons import bits
 from dask.callbacks import Callback
 from fuzzers import ticking
 from numpy.testing import assert_allclose
@@ -106,11 +107,6 @@ def in_line(seconds):
     ):
         patch.setattr(inline, "TASK_SECONDS", 0.0)
         yield ticking(patch, tick=TICK)
-
-
-def bits(found):
-    value, gradient = found
-    return value.tobytes(), gradient.tobytes()
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *OWN])

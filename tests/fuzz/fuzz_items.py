@@ -10,6 +10,7 @@ import warnings
 import autograd.numpy as np
 import dask
 import numpy
+from comparisons import bits
 
 import daskgrad as dg
 
@@ -83,8 +84,3 @@ def differences(seed, counts):
         for number, (one, other) in enumerate(zip(found, expected, strict=True))
         if bits(one) != bits(other)
     ]
-
-
-def bits(result):
-    value, gradient = result
-    return numpy.asarray(value).tobytes(), gradient.dtype, gradient.tobytes()

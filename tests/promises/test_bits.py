@@ -12,6 +12,7 @@ import dask.array
 import dask.bag
 import numpy
 import pytest
+from comparisons import bits
 from distributed import Client
 from policies import Always, Never, moving, under
 from samples import askew, decades
@@ -19,7 +20,6 @@ from solvers import solve
 
 import daskgrad as dg
 from daskgrad.autodiff.values.memory import canonical, of_its_own
-from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives import in_line
 
 X = numpy.linspace(0.2, 1.3, 4)
@@ -501,13 +501,6 @@ def place(shared_cluster, pool):
 
 
 PLACES = ("moving", "threads", "processes", "cluster", "in line", "in line, then threads")
-
-
-def bits(result):
-    leaves, structure = flatten(result)
-    arrays_of = [leaf.arrays if isinstance(leaf, dg.Rows) else [leaf] for leaf in leaves]
-    arrays = [numpy.asarray(array) for several in arrays_of for array in several]
-    return str(structure), [(a.dtype.str, a.shape, a.tobytes()) for a in arrays]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -15,13 +15,13 @@ import dask
 import numpy
 import pytest
 from clusters import cluster
+from comparisons import bits
 from distributed import Client, get_client, worker_client
 from lengths import in_short
 from numpy.testing import assert_allclose
 from waiting import SLOW
 
 import daskgrad as dg
-from daskgrad.autodiff.values.trees import flatten
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -81,10 +81,6 @@ ASKED = {
 
 
 QUICK = tuple([name for name in ASKED if name != "check_grads"])  # which evaluates very often
-
-
-def bits(tree):
-    return [np.asarray(leaf).tobytes() for leaf in flatten(tree)[0]]
 
 
 def everything(names=QUICK):

@@ -7,6 +7,7 @@ import autograd.numpy as np
 import dask
 import optree
 import pytest
+from comparisons import bits
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from policies import Never, moving
@@ -178,11 +179,6 @@ def require_close(gradient, right):
 def value_and_gradients(name, grainsize):
     items, summed, _ = SUMS[name]
     return dg.value_and_grad(lambda p, x: summed(p, x, grainsize), argnums=(0, 1))(items, X)
-
-
-def bits(tree):
-    leaves = optree.tree_leaves(tree, none_is_leaf=True)
-    return tuple([None if leaf is None else np.asarray(leaf).tobytes() for leaf in leaves])
 
 
 @pytest.mark.parametrize("grainsize", [1, 4, 64])

@@ -6,6 +6,7 @@ import dask.array
 import dask.bag
 import numpy
 import pytest
+from comparisons import bits
 from lengths import in_short
 from libraries import BACKENDS, arrays_of
 from numpy.testing import assert_allclose, assert_array_equal
@@ -93,10 +94,6 @@ def mean_and_quotient(name):
             lambda x: settled(quotient(program(dg.map_sum, x))),
         )
     return lambda x: program(dg.map_mean, x), lambda x: program(dg.map_sum, x) / count
-
-
-def bits(pair):
-    return [numpy.asarray(each).tobytes() for each in pair]
 
 
 @pytest.mark.parametrize("name", MEANS)

@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import dask.bag as db
 import pytest
+from comparisons import bits
 from lengths import in_short
 from numpy.testing import assert_allclose
 from policies import moving
@@ -52,11 +53,6 @@ def value_and_gradient(model, zipped, grainsize="auto"):
         return total if model is term else dg.delayed(settled)(total)
 
     return dg.value_and_grad(objective)(X)
-
-
-def bits(value_and_gradient):
-    value, gradient = value_and_gradient
-    return np.asarray(value).tobytes(), gradient.tobytes()
 
 
 ARRAYS = [(10, 2), 4]

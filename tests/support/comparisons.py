@@ -3,7 +3,8 @@
 import numpy
 from optree import tree_leaves
 
-from daskgrad.autodiff.values.trees import NAMESPACE
+import daskgrad as dg
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten
 
 
 def assert_same(result, expected):
@@ -13,6 +14,14 @@ def assert_same(result, expected):
         assert type(one) is type(other)
         one, other = numpy.asarray(one), numpy.asarray(other)
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+def bits(result):
+    """The structure; and dtype, shape and bits of each leaf, and of each array of ``Rows``."""
+    leaves, structure = flatten(result)
+    arrays_of = [leaf.arrays if isinstance(leaf, dg.Rows) else [leaf] for leaf in leaves]
+    arrays = [numpy.asarray(array) for several in arrays_of for array in several]
+    return str(structure), tuple([(a.dtype.str, a.shape, a.tobytes()) for a in arrays])
 
 
 def assert_close(result, expected, tolerance):

@@ -5,6 +5,7 @@ import collections
 import dask
 import numpy as np
 import pytest
+from comparisons import bits
 from libraries import arrays_of
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -29,10 +30,6 @@ def library():
 
 def model_of(fun, **options):
     return dg.delayed(fun, backend="jax", **options)
-
-
-def bits(result):
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree_util.tree_leaves(result)]
 
 
 def density(x, p):

@@ -8,6 +8,7 @@ import dask
 import numpy
 import pytest
 from clusters import cluster
+from comparisons import assert_same
 from dask.sizeof import sizeof
 from lengths import in_short
 from numpy.testing import assert_array_equal
@@ -219,13 +220,6 @@ PROGRAMS = {
 }
 
 
-def assert_same_bits(result, expected):
-    (leaves, structure), (others, other) = flatten(result), flatten(expected)
-    assert structure == other
-    for leaf, another in zip(leaves, others, strict=True):
-        assert_array_equal(leaf, another)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "daskgrad")
@@ -236,12 +230,12 @@ def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     with dask.config.set(scheduler="sync"):
         expected = PROGRAMS[name]()
     with dask.config.set(scheduler=moving), under(Never()):
-        assert_same_bits(PROGRAMS[name](), expected)
+        assert_same(PROGRAMS[name](), expected)
     assert not unpacked
     assert "is traced again" in caplog.text
     caplog.clear()
     with dask.config.set(scheduler=moving), under(Always()):
-        assert_same_bits(PROGRAMS[name](), expected)
+        assert_same(PROGRAMS[name](), expected)
     assert unpacked
     assert "is traced again" not in caplog.text  # other loggers may say something
 
@@ -255,7 +249,7 @@ def test_a_tape_may_move_several_times_before_it_is_used(model):
     assert arrived.pullback.tape is not None
     leaves = flatten(captured.value)[0]
     cotangent = tuple([None if isinstance(leaf, str) else leaf * 0.7 for leaf in leaves])
-    assert_same_bits(arrived.pullback(cotangent), captured.pullback(cotangent))
+    assert_same(arrived.pullback(cotangent), captured.pullback(cotangent))
 
 
 def test_dask_is_told_the_size_of_a_tape_that_came_along():
