@@ -9,6 +9,7 @@ import autograd.numpy as np
 import dask
 import optree
 import pytest
+from inputs import energy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
@@ -29,11 +30,6 @@ def squash(x):
 @dg.delayed
 def mix(a, b):
     return np.sin(a) * np.cos(b)
-
-
-@dg.delayed
-def energy(x):
-    return np.sum(x * x)
 
 
 @dg.delayed

@@ -7,6 +7,7 @@ import pytest
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import decades
+from test_jacobian import squash
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 X = np.linspace(0.2, 1.3, 4)
 V = np.array([0.3, -1.0, 0.5, 2.0])
 ROWS = np.array(np.random.default_rng(0).normal(size=(13, 4)))
-
-
-def squash(x):
-    return np.tanh(x) * np.sum(x)
 
 
 def term(item, x):

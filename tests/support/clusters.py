@@ -106,3 +106,13 @@ def tasks_run(client):
         return sum([prefix.state_counts["processing"] for prefix in prefixes])
 
     return client.run_on_scheduler(count)
+
+
+def holder_of(client, stage):
+    """The worker that has the only task whose key begins so."""
+    (holder,) = {
+        address
+        for address, keys in client.has_what().items()
+        if any(key[0].startswith(stage) for key in keys)
+    }
+    return holder

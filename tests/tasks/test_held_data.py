@@ -11,16 +11,12 @@ import dask.order
 import pytest
 from dask.callbacks import Callback
 from dask.task_spec import DataNode
+from inputs import energy
 
 import daskgrad as dg
 from daskgrad.tasks.task_graph import DataTask, TaskGraph
 
 X = np.linspace(0.5, 1.5, 4)
-
-
-@dg.delayed
-def energy(x):
-    return np.sum(x * x)
 
 
 def added(terms):

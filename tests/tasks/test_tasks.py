@@ -22,6 +22,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.utils import key_split
 from distributed import get_worker
+from inputs import X, double, energy
 from numpy.testing import assert_allclose, assert_array_equal
 from samples import askew, decades
 
@@ -32,21 +33,10 @@ from daskgrad.tasks.keys import Names, dashboard_name
 from daskgrad.tasks.task_functions import KeptTask
 from daskgrad.tasks.task_graph import TaskGraph, Where
 
-X = np.array([0.3, 0.5, 0.9])
 STAGES = ("forward", "value", "backward", "cotangent", "tangent")
 
 
 pytestmark = pytest.mark.usefixtures("synchronous")
-
-
-@dg.delayed
-def energy(x):
-    return np.sum(x**2)
-
-
-@dg.delayed
-def double(x):
-    return 2.0 * x
 
 
 def stage_of(key):

@@ -7,7 +7,7 @@ import autograd.numpy as np
 import dask
 import numpy
 import pytest
-from clusters import cluster
+from clusters import cluster, holder_of
 from comparisons import assert_same
 from dask.sizeof import sizeof
 from lengths import in_short
@@ -290,16 +290,6 @@ def gradient(log):
         result = held(log)[1](1.0)[0]
     log.write_text("")
     return result
-
-
-def holder_of(client, stage):
-    """The worker that has the only task whose key begins so."""
-    (holder,) = {
-        address
-        for address, keys in client.has_what().items()
-        if any(key[0].startswith(stage) for key in keys)
-    }
-    return holder
 
 
 @in_short("to_disk", [True, False], True)

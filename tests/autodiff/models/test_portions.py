@@ -3,6 +3,7 @@
 import autograd.numpy as np
 import dask
 import pytest
+from inputs import energy
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
@@ -21,11 +22,6 @@ VALUE = [np.ones(2), (np.zeros(3), {"b": 2.0, "a": np.ones(1)}), 5.0]
 @dg.delayed
 def pieces(x):
     return [1.5 * x, (2.0 * x, {"b": np.sum(x), "a": 3.0 * x, "c": 4}), np.sin(np.sum(x))]
-
-
-@dg.delayed
-def energy(x):
-    return np.sum(x * x)
 
 
 @dg.delayed

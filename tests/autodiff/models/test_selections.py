@@ -7,6 +7,7 @@ import autograd.numpy as np
 import dask
 import pytest
 from dask.callbacks import Callback
+from inputs import energy
 from lengths import in_short
 from numpy.testing import assert_array_equal
 
@@ -26,11 +27,6 @@ X = np.linspace(0.2, 1.3, 40).reshape(10, 4)
 @dg.delayed
 def curve(x):
     return 1.5 * x + np.sin(x)
-
-
-@dg.delayed
-def energy(x):
-    return np.sum(x * x)
 
 
 @dg.delayed
