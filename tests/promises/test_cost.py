@@ -308,12 +308,6 @@ def local():
         yield stages
 
 
-@pytest.mark.parametrize("length", [1, 30])
-def test_a_chain_has_two_tasks_a_node_within_one_process(local, length):
-    dg.value_and_grad(chained(length, squash, energy))(X)
-    assert local == {"forward": length + 1, "backward": length + 1, "value": 1}, "value: asked for"
-
-
 @pytest.fixture
 def submitted(client, monkeypatch):
     """The stages of the tasks that are sent to a cluster, data left out."""

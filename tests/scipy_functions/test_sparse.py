@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.sparse.linalg
-from functions_checked import check_against_scipy
+from functions_checked import check_against_scipy, checking
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -17,6 +17,7 @@ from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.scipy import sparse
 
+check = checking(sparse, scipy.sparse)
 random = np.random.default_rng(9)
 DENSE = random.normal(size=(4, 5)) * (random.random((4, 5)) < 0.6)
 X, V = random.normal(size=(5, 3)), random.normal(size=5)
@@ -58,10 +59,7 @@ DIAGONALS = {
 
 @in_short("name", DIAGONALS, "several", "of numbers")
 def test_diagonals(name):
-    def fun(s):
-        return lambda x: DIAGONALS[name](s, x).toarray()
-
-    check_against_scipy(fun(sparse), fun(scipy.sparse), V)
+    check(lambda s, x: DIAGONALS[name](s, x).toarray(), V)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +140,7 @@ PAIRS = [(made, use) for made in MADE for use in USES]
 
 @in_short(("made", "use"), PAIRS, *[("csr", use) for use in USES], ("csc", "A @ x"))
 def test_arrays_of_traced_entries(made, use):
-    def fun(s):
-        return lambda d: USES[use](s, MADE[made](s, d), d)
-
-    check_against_scipy(fun(sparse), fun(scipy.sparse), ENTRIES)
+    check(lambda s, d: USES[use](s, MADE[made](s, d), d), ENTRIES)
 
 
 @pytest.mark.parametrize("x", [X, V])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from comparisons import assert_same
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
@@ -111,10 +112,6 @@ def compare_sweeps(fun, items, sweeps=4):
         assert_same(*values)
         assert_same(*pulled)
     return model
-
-
-def assert_same(found, expected):
-    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
 
 
 def value_and_pulled(fun, x):
