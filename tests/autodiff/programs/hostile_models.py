@@ -90,7 +90,7 @@ def error_if(condition, value):
 NUMBERS = {
     "float": Hostile(lambda x: float(getval(x)[0]) * np.sum(x), TAPE),
     "float of a box": Hostile(
-        lambda x: np.sum(x) * (float(x[0]) if hasattr(x[0], "__float__") else 1.0), TAPE
+        lambda x: np.sum(x) * (float(x[0]) if hasattr(x[0], "__float__") else 1.0)
     ),
     "float of data": Hostile(lambda x, a: np.sum(x) * float(a), TAPE, late(2.0, 3.0)),
     "an index": Hostile(lambda x, a: np.sum(x) * [0.0, 0.0, 1.0, 2.0][a], PROGRAM, places),
@@ -102,9 +102,9 @@ NUMBERS = {
     "fromiter": Hostile(lambda x, a: np.sum(x) * np.fromiter(a, float)[0], TAPE, rows),
     "getval": Hostile(lambda x: np.sum(x) * np.sum(getval(x) ** 2), TAPE),
     "dg.value": Hostile(lambda x: np.sum(x) * np.sum(dg.value(x) ** 2), PROGRAM),
-    "_value": Hostile(lambda x: np.sum(x) * (x._value[0] if hasattr(x, "_value") else 1.0), TAPE),
+    "_value": Hostile(lambda x: np.sum(x) * (x._value[0] if hasattr(x, "_value") else 1.0)),
     "a rare path": Hostile(rare, TAPE),
-    "an exception is caught": Hostile(caught, TAPE),
+    "an exception is caught": Hostile(caught),
     "a norm that is zero for a while": Hostile(  # also when a program is compared
         lambda x: np.linalg.norm(x),
         PROGRAM,
@@ -118,10 +118,10 @@ NUMBERS = {
 
 PLAIN = {  # plain NumPy and SciPy
     "expm": Hostile(lambda x: np.sum(scipy.linalg.expm(np.outer(x, x))), TAPE),
-    "r_": Hostile(lambda x: np.sum(np.r_[x, 1.0, x] ** 2), TAPE),
-    "an array of objects": Hostile(lambda x: np.sum(np.array([x[0], x[1]], dtype=object)), TAPE),
+    "r_": Hostile(lambda x: np.sum(np.r_[x, 1.0, x] ** 2)),
+    "an array of objects": Hostile(lambda x: np.sum(np.array([x[0], x[1]], dtype=object))),
     "a traced index of a constant": Hostile(lambda x, a: np.sum(x) * TABLE[a, 0], PROGRAM, places),
-    "vectorize": Hostile(lambda x: np.sum(np.vectorize(lambda t: t**2)(x)), TAPE),
+    "vectorize": Hostile(lambda x: np.sum(np.vectorize(lambda t: t**2)(x))),
     "apply_along_axis": Hostile(lambda x: np.sum(np.apply_along_axis(np.sum, 0, x)), PROGRAM),
     "reduceat": Hostile(lambda x: np.sum(np.add.reduceat(x, [0, 2])), TAPE),
     "accumulate": Hostile(lambda x: np.sum(np.add.accumulate(x))),
@@ -134,7 +134,7 @@ PLAIN = {  # plain NumPy and SciPy
     ),
     "interp": Hostile(lambda x: np.sum(np.interp(x, np.linspace(-1, 1, 9), np.arange(9.0)))),
     "histogram": Hostile(lambda x, a: np.sum(x * np.histogram(a, 5)[0]), PROGRAM, rows),
-    "boxes in an array": Hostile(lambda x: np.sum(np.array([x[0], x[1] * x[2], 1.0]) ** 2), TAPE),
+    "boxes in an array": Hostile(lambda x: np.sum(np.array([x[0], x[1] * x[2], 1.0]) ** 2)),
     "a generator": Hostile(lambda x: sum(each * n for n, each in enumerate(x))),
     "custom": Hostile(lambda x: np.sum(square(x) * x), TAPE),
     "a deep loop": Hostile(lambda x: deep(x)),
