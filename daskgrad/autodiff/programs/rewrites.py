@@ -81,6 +81,7 @@ def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> Ca
         new = Call(call.fun, args, kwargs, call.value, place)
         options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
         is_usual = next(calls_in(options), None) is None  # no axis or shape is data
+        is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
         others = (each(new, emit) for each in rules.get(call.fun, ()) if is_usual)
         other = next((each for each in others if each is not None), None)
         made[call] = append(new) if other is None else other
@@ -267,7 +268,7 @@ def within_spread(call: Call, emit: Callable) -> Any:
     spreads = [arg for arg in call.args if isinstance(arg, Call) and arg.fun is spread.fun]
     others = [value_of(arg) for arg in call.args if not any([arg is each for each in spreads])]
     are_numbers = all([is_real(each) or type(each) in (int, float) for each in others])
-    if len(spreads) != 1 or call.kwargs or not are_numbers or any(map(np.ndim, others)):
+    if len(spreads) != 1 or not are_numbers or any(map(np.ndim, others)):
         return None
     args = [arg.args[0] if arg is spreads[0] else arg for arg in call.args]
     with np.errstate(all="ignore"):
@@ -340,7 +341,7 @@ def by_operator(call: Call, emit: Callable) -> Any:
     is NumPy's."""
     values = list(map(value_of, call.args))
     are_real = all([is_real(each) or type(each) in (int, float) for each in values])
-    if call.kwargs or not are_real or not any(map(is_real, values)):
+    if not are_real or not any(map(is_real, values)):
         return None
     return again(Call(OPERATORS[call.fun], call.args, {}, call.value), emit)
 
@@ -350,7 +351,7 @@ def beside_arrays(call: Call, emit: Callable) -> Any:
     """A number beside an array is an array without axes, which NumPy takes in half the time."""
     arrays = [value_of(each) for each in call.args if np.ndim(value_of(each))]
     dtypes = {each.dtype for each in arrays if hasattr(each, "dtype")}
-    if call.kwargs or len(dtypes) > 1 or not dtypes <= set(REAL):
+    if len(dtypes) > 1 or not dtypes <= set(REAL):
         return None
     if not dtypes:
         return of_numbers(call, emit)
@@ -418,7 +419,7 @@ def as_reshaped(call: Call, emit: Callable) -> Any:
     x = call.args[0]
     is_usual = type(x.value) is np.ndarray and not isinstance(call.value, list | tuple)
     if not is_usual or (
-        call.fun is np.ravel and not (x.value.flags.c_contiguous and len(call.args) < 2)
+        call.fun is np.ravel and ([*call.args[1:], *call.kwargs] or not x.value.flags.c_contiguous)
     ):
         return None
     return again(Call(np.reshape, (x, call.value.shape), {}, call.value), emit)
@@ -447,20 +448,21 @@ def mean_of(x: Any, axis: Any, keep: bool, emit: Callable) -> Any:
 
 @rule(np.mean)
 def mean(call: Call, emit: Callable) -> Any:
-    axis, keep = axis_of(call, "keepdims"), call.kwargs.get("keepdims", False)
-    if isinstance(axis, str) or not call.args[0].value.size:
+    axis, x = axis_of(call, "keepdims"), call.args[0]
+    if isinstance(axis, str) or not x.value.size:
         return None
-    return mean_of(call.args[0], axis, keep is True, emit)
+    return mean_of(x, axis, np.ndim(call.value) == x.value.ndim, emit)
 
 
 @rule(np.var, np.std)
 def variance(call: Call, emit: Callable) -> Any:
-    axis, keep = axis_of(call, "ddof", "keepdims"), call.kwargs.get("keepdims", False)
-    ddof, (x, *_) = call.kwargs.get("ddof", 0), call.args
+    axis, x = axis_of(call, "ddof", "keepdims"), call.args[0]
+    ddof = call.kwargs.get("ddof", 0)
     if isinstance(axis, str) or type(ddof) is not int or terms(x.value.shape, axis) <= max(ddof, 0):
         return None
     gaps = emit(operator.sub, (x, mean_of(x, axis, axis is not None, emit)))
-    options = {"axis": axis, "keepdims": True} if keep is True else {"axis": axis}
+    keep = np.ndim(call.value) == x.value.ndim
+    options = {"axis": axis, "keepdims": True} if keep else {"axis": axis}
     total = emit(np.add.reduce, (emit(np.square, (gaps,)),), options)
     rest = terms(x.value.shape, axis) - ddof
     found = again(Call(operator.truediv, (total, rest), {}, total.value), emit)
@@ -474,10 +476,10 @@ def is_vector(given: Any) -> bool:
 
 @rule(np.roll)
 def rolled(call: Call, emit: Callable) -> Any:
-    x, shift = call.args[:2]
-    has_axis = len(call.args) > 2 or call.kwargs.get("axis") is not None
-    if has_axis or not is_vector(x) or type(shift) is not int:
+    x, *options = call.args
+    if call.kwargs or list(map(type, options)) != [int] or not is_vector(x):
         return None
+    (shift,) = options
     place = -shift % max(len(x.value), 1)
     parts = [emit(operator.getitem, (x, part)) for part in (slice(place, None), slice(0, place))]
     return emit(np.concatenate, (tuple(parts), 0), {}, call.value)
@@ -510,7 +512,8 @@ def length(call: Call, emit: Callable) -> Any:
 def of_number(call: Call, emit: Callable) -> Any:
     """A branch on ``np.all`` of one number is one on the number."""
     (asked, answer) = call.args
-    if asked.fun in (np.all, np.any) and np.ndim(value_of(asked.args[0])) == 0:
+    is_usual = asked.fun in (np.all, np.any) and len(asked.args) == 1 and not asked.kwargs
+    if is_usual and np.ndim(value_of(asked.args[0])) == 0:
         return emit(guard, (asked.args[0], answer), {}, None)
     return None
 

@@ -136,10 +136,12 @@ class Writer:
         fun, args = call.fun, list(map(self.spell, call.args))
         if fun in TEXTS and not call.kwargs:
             return TEXTS[fun].format(*args)
-        if fun in ATTRIBUTES and type(value_of(call.args[0])) is np.ndarray:
+        if fun in ATTRIBUTES and args and type(value_of(call.args[0])) is np.ndarray:
             return f"{args[0]}.{ATTRIBUTES[fun]}"
         named = [f"{name}={self.spell(each)}" for name, each in call.kwargs.items()]
-        if fun in METHODS and type(value_of(call.args[0])) is np.ndarray:
+        is_method = fun in METHODS and call.kwargs.keys() <= {"axis", "order"}  # no others' names
+        has_order = fun is np.reshape and len(args) > 2  # which the method takes by name alone
+        if is_method and not has_order and type(value_of(call.args[0])) is np.ndarray:
             return f"{args[0]}.{METHODS[fun]}({', '.join([*args[1:], *named])})"
         return f"{self.constant(fun)}({', '.join([*args, *named])})"
 

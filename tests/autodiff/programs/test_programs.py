@@ -109,10 +109,12 @@ def test_most_calls_are_recorded():
     assert len(refused) < 0.06 * len(TABLE), refused
 
 
-def is_right(fun, *arrays):
-    program = program_of(fun, arrays, range(len(arrays)))
-    _, residuals = program.forward(*arrays)
-    return are_same(program.pull_examples(residuals), trace(fun, arrays)[1].pull(program.examples))
+def is_right(fun, *arrays, data=()):
+    program = program_of(fun, [*arrays, *data], range(len(arrays)))
+    found, residuals = program.forward(*arrays, *data)
+    outputs, tape = trace(lambda *traced: fun(*traced, *data), arrays)
+    pulled = program.pull_examples(residuals)
+    return are_same([*found, *pulled], [*outputs, *tape.pull(program.examples)])
 
 
 SQUARE = np.cos(np.arange(1600.0)).reshape(40, 40)
@@ -126,6 +128,27 @@ ORDERED = {  # whose values have the order in memory of an argument, or of a con
     "a sum with zeros": lambda x, y: np.zeros((40, 40), order="F") + y,
     "a choice": lambda x, y: np.where(x[:, :1] > 0.0, BY_COLUMNS, y),
 }
+
+
+OPTIONS = {  # that methods of arrays do not take, or not by name, or that rewrites do not know
+    "axes": lambda x, y: np.transpose(x, axes=(1, 0)),
+    "two axes": lambda x, y: np.swapaxes(x, axis1=0, axis2=1),
+    "an order": lambda x, y: np.reshape(x, (4, 3), "F"),
+    "an order by name": lambda x, y: np.ravel(x, order="F"),
+    "all by name": lambda x, y: x * np.transpose(np.cumsum(a=np.real(val=y.T), axis=1)),
+    "a shift": lambda x, y: np.roll(x[0], shift=2),
+    "axes that are kept": lambda x, y: np.mean(x, axis=1, keepdims=1) * np.std(x, keepdims=1),
+    "a choice": lambda x, y: x if np.all(y[0, 0] > 9.0, where=False) else y,
+    "a branch by name": lambda x, y: x if np.all(a=y[0, 0] > -9.0) else y,
+    "a dtype": lambda x, y: x * np.power(y, 2, dtype=np.float32),
+    "a dtype of zeros": lambda x, y: x * np.add(np.zeros((3, 4)), y[0], dtype=np.float32),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_kept(name):
+    x = SQUARE[:3, :4].copy()
+    assert is_right(lambda x, y: [OPTIONS[name](x, y)], x, data=[2.0 * x])
 
 
 @pytest.mark.parametrize("name", ORDERED)
