@@ -156,10 +156,9 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
         first, *rest = args if fun is operator.iadd else args[1:]
         if first is None:  # zeros, of which autograd makes a copy that may be changed
             first = zeros_of(emit, args[0], step.value)
-        if isinstance(first, tuple | dict):
-            return of_parts(partial(sum_of_parts, emit), first, rest[0])
-        is_fresh = isinstance(first, Call) and fun is not VSpace.add
-        is_fresh = is_fresh and type(first.value) is np.ndarray
+        if isinstance(first, tuple | dict) or not isinstance(first, Call):
+            return sum_of(emit, fun is not VSpace.add, first, *rest)
+        is_fresh = fun is not VSpace.add and type(first.value) is np.ndarray
         return emit(plus if is_fresh else np.add, (first, *rest), {}, step.value)
     if fun is add_at.fun:
         first, index, g, distinct = args
@@ -225,7 +224,7 @@ def with_part(emit: Callable, space: Any, previous: Any, piece: Call) -> Any:
     g, key, _ = piece.args
     previous = zeros_of(emit, space, None) if previous is None else previous
     parts = dict(previous) if isinstance(previous, dict) else list(previous)
-    parts[key] = sum_of_parts(emit, parts[key], g)
+    parts[key] = sum_of(emit, True, parts[key], g)
     return parts if isinstance(parts, dict) else tuple(parts)
 
 
@@ -242,10 +241,16 @@ def of_parts(fun: Callable, *trees: Any) -> Any:
     return tuple(map(fun, *trees))
 
 
-def sum_of_parts(emit: Callable, first: Any, second: Any) -> Any:
+def sum_of(emit: Callable, is_in_place: bool, first: Any, second: Any) -> Any:
+    """The sum of arrays, or of the parts of containers; in place the dtype is the first's."""
     if isinstance(first, tuple | list | dict):
-        return of_parts(partial(sum_of_parts, emit), first, second)
-    return emit(np.add, (first, second), {}, np.add(value_of(first), value_of(second)))
+        return of_parts(partial(sum_of, emit, is_in_place), first, second)
+    fun: Callable = np.add
+    one, other = value_of(first), value_of(second)
+    if is_in_place and type(one) is np.ndarray and one.dtype != np.result_type(other):
+        fun, first = plus, emit(np.array, (first,), {}, np.array(one))
+    with np.errstate(all="ignore"):
+        return emit(fun, (first, second), {}, fun(one, other))
 
 
 def add_sparse(piece: Any, array: Any) -> Any:

@@ -151,6 +151,12 @@ def test_options_are_kept(name):
     assert is_right(lambda x, y: [OPTIONS[name](x, y)], x, data=[2.0 * x])
 
 
+def test_cotangents_of_one_of_several_values_have_its_dtype():
+    weights = np.linspace(0.1, 1.0, 3)  # in double precision
+    matrix = np.cos(np.arange(9.0, dtype=np.float32)).reshape(3, 3)
+    assert is_right(lambda x: [np.sum(np.linalg.eigh(x @ x.T)[0] * weights)], matrix)
+
+
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.parametrize("array", [SQUARE.T, SQUARE[::-1]], ids=["columns", "reversed"])
 def test_values_have_the_order_in_memory_of_the_tapes(name, array):
