@@ -446,6 +446,8 @@ def factory(make: Callable, recording: type | None) -> Callable:
     def make_box(value: Any, number: int, node: Any) -> Any:
         if type(node) is not Step:
             return make(value, number, node)
+        if isbox(value):  # of the tape, which is within the recording
+            raise not_positional(node)
         if recording is None:
             raise node.recording.refuse(f"{node.name} returns a {type(value).__name__}")
         return recording(value, number, node)
@@ -457,14 +459,18 @@ def not_boxed(value: Any, number: int, node: Any) -> Any:
     raise KeyError  # the tracer's own error follows
 
 
+def not_positional(step: Step) -> Exception:
+    return step.recording.refuse(
+        f"{step.name} uses a traced value that is not a positional argument of it"
+    )
+
+
 def nested(make: Callable) -> Callable:
     """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
 
     def make_box(value: Any, number: int, node: Any) -> Any:
         if type(node) is Step:
-            raise node.recording.refuse(
-                f"{node.name} uses a traced value that is not a positional argument of it"
-            )
+            raise not_positional(node)
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself
         return make(value, number, node)

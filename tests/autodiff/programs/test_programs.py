@@ -4,6 +4,7 @@ import itertools
 import pickle
 import warnings
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
 from autograd.extend import defvjp, primitive
@@ -155,6 +156,11 @@ def test_cotangents_of_one_of_several_values_have_its_dtype():
     weights = np.linspace(0.1, 1.0, 3)  # in double precision
     matrix = np.cos(np.arange(9.0, dtype=np.float32)).reshape(3, 3)
     assert is_right(lambda x: [np.sum(np.linalg.eigh(x @ x.T)[0] * weights)], matrix)
+
+
+def test_a_traced_value_by_name_ends_the_recording():
+    with pytest.raises(Unrecordable, match="average uses a traced value that is not a positional"):
+        program_of(lambda w, x: [anp.average(x, weights=w)], [np.ones(3), np.ones(3)], [0])
 
 
 @pytest.mark.parametrize("name", ORDERED)
