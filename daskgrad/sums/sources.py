@@ -15,7 +15,7 @@ import numpy as np
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
-from daskgrad.autodiff.values.trees import flatten, usual_leaves
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, usual_leaves
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.cutting import as_block, as_items, as_slice, describe_items
@@ -263,7 +263,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     require_sequence(items, argument)
     items = as_items(items, argument)
     are_plain = isinstance(items, np.ndarray) or usual_leaves(items) is not None
-    if are_plain or not any(map(holds_node, items)):
+    if are_plain or not holds_node(list(items)):
         return Source(items)
     return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
 
@@ -319,8 +319,9 @@ def require_items_in(variable: Variable, argument: str) -> None:
         )
 
 
-def holds_node(item: Any) -> bool:
-    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(item)[0])
+def holds_node(tree: Any) -> bool:
+    leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in LEAF_TYPES]
+    return any([isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves])
 
 
 def needs_node(item: Any) -> bool:
