@@ -232,7 +232,9 @@ def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
     def dot_first_pullback(g: Any) -> Any:
         if not is_plain(g):
             return dot_adjoint_0(b, g, a_meta, b_meta)
-        if b.ndim == 1:
+        if b.ndim == a_meta[1] == 1:
+            product = g * b
+        elif b.ndim == 1:
             product = np.dot(g.reshape(-1, 1), b.reshape(1, -1))
         else:
             product = np.dot(g.reshape(-1, b.shape[1]), b.T)
@@ -246,7 +248,9 @@ def dot_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
     def dot_second_pullback(g: Any) -> Any:
         if not is_plain(g):
             return dot_adjoint_1(a, g, a_meta, b_meta)
-        if a.ndim == 1:
+        if a.ndim == b_meta[1] == 1:
+            product = g * a
+        elif a.ndim == 1:
             product = np.dot(g.reshape(-1, 1), a.reshape(1, -1))
         else:
             product = np.dot(g.reshape(a.shape[0], -1).T, a)
