@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from daskgrad.autodiff.models.failures import Partition
 from daskgrad.autodiff.models.model import inside_model
@@ -166,15 +167,32 @@ class Items:
         """Whether all items are in this process, and not results of tasks or on a cluster."""
         return all(source.is_here for source in self.sources)
 
-    def here(self, start: int, stop: int) -> list[list[Any]]:
-        """The items of each source in a run of blocks; they must be in this process.
+    def here(self, start: int, stop: int) -> list[Any]:
+        """The items of each source in a run of blocks, as a list or rows of an array; they must be
+        in this process.
 
         After the last run no blocks are held: a graph may have many sums.
         """
         runs = [blocks[start:stop] for blocks in self._blocks()]
         if stop == len(self.firsts):
             self._cut = None
-        return runs if self.slices else [[*chain.from_iterable(run)] for run in runs]
+        return runs if self.slices else list(map(as_one, runs))
+
+
+def as_one(blocks: Sequence[Any]) -> Any:
+    """Consecutive blocks of one collection as one; of the rows of one array without a copy."""
+    first = blocks[0]
+    if len(blocks) == 1 or not isinstance(first, np.ndarray):
+        return first if len(blocks) == 1 else [*chain.from_iterable(blocks)]
+    whole: Any = first.base
+    ends = list(map(byte_bounds, blocks))
+    are_together = all([one[1] == other[0] for one, other in pairwise(ends)]) and first.nbytes
+    if are_together and type(whole) is np.ndarray and whole.strides == first.strides:
+        start, rest = divmod(ends[0][0] - byte_bounds(whole)[0], first.strides[0])
+        are_alike = whole.dtype == first.dtype and whole.shape[1:] == first.shape[1:]
+        if not rest and are_alike and all([block.base is whole for block in blocks]):
+            return whole[start : start + sum(map(len, blocks))]
+    return np.concatenate(blocks, dtype=first.dtype)
 
 
 def side_by_side(items: Any) -> tuple:
