@@ -117,14 +117,13 @@ class AddedTerms:
             self._kept.append(pullback)
             self._widths.append(widths)
 
-    def push_run(self, run: TermRun, in_places: Callable[[Sequence[Any]], Leaves]) -> None:
-        """Adds consecutive terms, along the same tree; ``in_places`` makes a cotangent of the
-        gradients of the traced arrays."""
+    def push_run(self, run: TermRun, gradients: Leaves, widths: Widths) -> None:
+        """Adds consecutive terms, along the same tree, and their gradients, leaf by leaf."""
         self.count += len(run.values)
         self._scalars += len(run.values)
         for part in self._values.subtrees(len(run.values)):
             self._values.push(sum_of_rows(run.values[part]), part.stop - part.start)
-        self._gradients.push_run(run.gradients, in_places)
+        self._gradients.push_run(len(run.values), gradients, widths)
 
     def end_run(self) -> None:
         self._gradients.end_run()

@@ -208,7 +208,8 @@ class TracedSum:
             while terms.count < stop:
                 run = self._next_run(found, first, terms.count - start, fields)
                 if type(run) is TermRun:
-                    terms.push_run(run, self._tracer.in_places)
+                    tracer, widths = self._tracer_of([f[terms.count - start] for f in fields])
+                    terms.push_run(run, tracer.rows_in_places(run.gradients), widths)
                     continue
                 for offset, result in enumerate(run, terms.count - start):
                     item = [field[offset] for field in fields]
@@ -269,10 +270,10 @@ class TracedSum:
         except Exception as error:
             self._blame(error, first, start, fields)
             raise
-        if not self._adds_runs:
-            return run.each() if type(run) is TermRun else run
-        is_list = type(run) is list
-        return (side_by_side(run, self._tracer.arrays) or run) if is_list else run
+        if type(run) is TermRun:
+            return run if self._adds_runs else run.each()
+        adds_lists = self._adds_runs and not self._own
+        return (side_by_side(run, self._tracer.arrays) or run) if adds_lists else run
 
     def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
         """A term, of those that were evaluated at once if the backend has a way with these bits."""
@@ -291,8 +292,7 @@ class TracedSum:
     @property
     def _adds_runs(self) -> bool:
         """Whether terms may be added many at a time."""
-        is_plain = self._summand.summation == "pairwise"
-        return is_plain and not self._own and not self._must_be_finite
+        return self._summand.summation == "pairwise" and not self._must_be_finite
 
     def _found_at_once(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
         if not self._tracer.is_at_once:

@@ -6,7 +6,7 @@ scaled at the end, entry by entry: so the bits do not depend on how the sum was 
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from daskgrad.autodiff.values.addition import Add, PairwiseSum, sum_of_rows
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.autodiff.values.elsewhere import CotangentElsewhere
+from daskgrad.autodiff.values.memory import row_major
 from daskgrad.autodiff.values.rows import Rows, dense_leaf, final_leaf
 
 Widths = tuple[int, ...]  # how many leaves each differentiated field of an item has
@@ -62,11 +63,19 @@ class Gathered:
             item.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
         self._shared.push(tuple(rest))
 
-    def push_run(self, run: Sequence[np.ndarray], in_places: Callable[[list], Leaves]) -> None:
-        """Adds the gradients of consecutive terms, an array with a row for each; the items have
-        none. ``in_places`` makes the shared inputs' cotangent of what the arrays' rows are."""
-        for part in self._shared.subtrees(len(run[0])):
-            total = in_places([sum_of_rows(rows[part]) for rows in run])
+    def push_run(self, count: int, rows: Leaves, widths: Widths) -> None:
+        """Adds the gradients of so many consecutive terms, leaf by leaf with a row for each."""
+        self.end_run()
+        rest = iter(rows)
+        for run, are_rows, width in zip(self._runs, self._are_rows, widths, strict=True):
+            own = tuple(
+                [None if x is None else row_major(x) for x in itertools.islice(rest, width)]
+            )
+            run.append(own if are_rows else of_items(own, count))
+        self._sizes += [count] if widths else []
+        shared = tuple(rest)
+        for part in self._shared.subtrees(count):
+            total = tuple([None if x is None else sum_of_rows(x[part]) for x in shared])
             self._shared.push(total, part.stop - part.start)
 
     def end_run(self) -> None:
@@ -90,6 +99,11 @@ class Gathered:
         self.end_run()
         fields = zip(self._runs, self._are_rows, strict=True)
         return self._shared.total(), tuple([join(*field, self._sizes) for field in fields])
+
+
+def of_items(rows: Sequence[Any], count: int) -> Leaves:
+    """The leaves of one item after the other, from rows of each leaf."""
+    return tuple([None if x is None else x[n] for n in range(count) for x in rows])
 
 
 def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = None) -> Leaves:

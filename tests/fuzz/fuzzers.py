@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from daskgrad.autodiff.programs import store
+from daskgrad.autodiff.programs import blocks, store
 from daskgrad.autodiff.values import clock
 
-FUZZERS = ("programs", "derivatives", "sizes", "items", "references", "graphs", "sums")
+FUZZERS = ("programs", "derivatives", "sizes", "batches", "items", "references", "graphs", "sums")
 
 
 class Ticks:
@@ -35,9 +35,11 @@ class Ticks:
 
 def ticking(patch, seed=None, tick=1e-5):
     """The package's clock here is the one returned, of ticks, until the patch is undone; programs
-    are made at the third call."""
+    are made at the third call, and batches of two items at the third item."""
     ticks = Ticks(seed, tick)
     patch.setattr(store, "CALLS", 3)
+    patch.setattr(blocks, "SERVED", 3)
+    patch.setattr(blocks, "LEAST", 2)
     for name in ("seconds", "processor_seconds", "thread_seconds"):
         patch.setattr(clock, name, ticks.seconds)
     return ticks

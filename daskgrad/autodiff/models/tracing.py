@@ -170,6 +170,13 @@ class Tracer:
         """The gradients of the traced arrays, in the places of the active leaves."""
         return put_in_places(gradient, self._primals, self._places)
 
+    def rows_in_places(self, gradients: Sequence[Any]) -> Leaves:
+        """The same, of many terms: rows of each traced array, in its dtype."""
+        leaves: list[Any] = [None] * len(self._primals)
+        for place, rows in zip(self._places, gradients, strict=True):
+            leaves[place] = rows
+        return tuple(leaves)
+
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
         leaves, tape = run_as_model(self._backend.trace, call, self._arrays)

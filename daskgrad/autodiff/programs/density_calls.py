@@ -1,4 +1,4 @@
-"""Rewrites of the densities of ``scipy.stats``, imported when a model uses one of them."""
+"""Rewrites and batches of ``scipy.stats``'s densities, imported when a model uses one of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,10 @@ import numpy as np
 import scipy.stats
 from autograd.scipy.stats import norm
 
+from daskgrad.autodiff.programs.batches import Batching, form
 from daskgrad.autodiff.programs.calls import SHAPED, Call
 from daskgrad.autodiff.programs.rewrites import is_double, rule
+from daskgrad.autodiff.rules.declaration import Diverged
 
 
 @rule(norm.logpdf.fun)
@@ -40,3 +42,20 @@ def is_positive(scale: Any) -> Any:
 
 
 SHAPED |= {norm.logpdf.fun, logpdf}
+
+
+@form(logpdf)
+def of_densities(call: Call, batch: Batching) -> Any:
+    shape = np.shape(call.value)
+    operands = [batch.lift(arg, len(shape)) for arg in call.args]
+    return batch.emit(densities, (*operands, batch.shape(*shape)))
+
+
+def densities(x: Any, loc: Any, scale: Any, shape: tuple) -> np.ndarray:
+    """As ``logpdf``, if all items go its usual way."""
+    distance = (x - loc) / scale
+    if not (np.isfinite(distance).all() and np.all(np.asarray(scale) > 0.0)):
+        raise Diverged
+    scales = np.empty(shape)
+    scales[...] = scale
+    return -(distance**2) / TWO - LOG_OF_ROOT - np.log(scales)

@@ -58,13 +58,7 @@ class Program(NamedTuple):
         constants: Mapping[str, Any],
         nbytes: int = 0,
     ) -> "Program":
-        namespace: dict[str, Any] = {
-            "np": np,
-            "Diverged": Diverged,
-            "kind_of": kind_of,
-            **constants,
-        }
-        exec(code_of(source), namespace)
+        namespace = namespace_of(source, constants)
         forward, backward = namespace["forward"], namespace["backward"]
         seeds = [each for each in examples if each is not None]
         return cls(name, source, forward, backward, examples, constants, seeds, nbytes)
@@ -81,9 +75,16 @@ class Program(NamedTuple):
         return self.backward(residuals, *self.seeds)
 
 
+def namespace_of(source: Source, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """The functions of a source, by their names."""
+    namespace = {"np": np, "Diverged": Diverged, "kind_of": kind_of, **constants}
+    exec(code_of(source), namespace)
+    return namespace
+
+
 @functools.lru_cache(MOST_CODES)
 def code_of(source: Source) -> types.CodeType:
-    """The code that defines the two functions of a source; calls of other sizes have the same.
+    """The code that defines the functions of a source; calls of other sizes have the same.
 
     Warnings and tracebacks name the model's file and line.
     """

@@ -13,6 +13,7 @@ error, since results before it may be wrong.
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.watch import Watch
-from daskgrad.autodiff.programs.ways import Way, make_way
+from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.traced_call import TracedCall
@@ -53,14 +54,17 @@ MOST_BYTES = 2**24  # of the arrays that the programs of one model keep for them
 
 class Entry:
     """The calls of one function that have a signature: ``calls`` on the tape since there was a
-    new program, ``ways`` that have programs, and why there are no more."""
+    new program, ``ways`` that have programs, and why there are no more; ``served``: items of sums,
+    one by one; ``batches``: programs of many items, by number of way and stacked inputs."""
 
-    __slots__ = ("calls", "refusal", "signature", "watch", "ways")
+    __slots__ = ("batches", "calls", "refusal", "served", "signature", "watch", "ways")
 
     def __init__(self, signature: Signature, watch: Watch, refusal: str | None, calls: int):
         self.signature, self.watch = signature, watch
         self.refusal, self.calls = refusal, calls
         self.ways: list[Way] = []
+        self.served = 0
+        self.batches: dict[Any, BatchProgram | None] = {}
 
 
 class Programs:
@@ -125,9 +129,10 @@ class Programs:
             is_due = self.is_due
             found = self.run(entry, arguments.inputs(entry.signature))
             if found is not None:
-                if is_due:
-                    self._check(fun, entry, call, arrays, found)
                 way, outputs, residuals = found
+                if is_due:
+                    pull = partial(way.program.pull_examples, residuals)
+                    self.check(fun, way, (call, arrays), outputs, pull)
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
@@ -201,26 +206,25 @@ class Programs:
             return way, outputs, residuals
         return None
 
-    def _check(
+    def check(
         self,
         fun: Callable,
-        entry: Entry,
-        call: TracedCall,
-        arrays: Sequence[Any],
-        found: tuple[Way, list[Any], tuple],
+        way: Way,
+        called: tuple[TracedCall, Sequence[Any]],
+        outputs: Sequence[Any],
+        pull: Callable[[], Sequence[Any]],
     ) -> None:
-        """Compares a call of a program with the tape, and decides when to do so again."""
-        way, outputs, residuals = found
-        calls, examples = self.calls, way.program.examples
+        """Compares a call by a program with the tape, and decides when to do so again."""
+        calls = self.calls
         self._next = calls + min(calls, SELDOM)
-        expected, tape = trace(call, arrays)
+        expected, tape = trace(*called)
         is_same = are_same(outputs, expected)
         try:
-            pulled = way.program.pull_examples(residuals)
+            pulled = pull()
         except Exception:  # nobody has pulled yet: who does gets the tape's answer, or its error
             pulled = None
         if pulled is not None:
-            is_same &= are_same(pulled, pull_as_asked(tape, examples, entry.signature.asked))
+            is_same &= are_same(pulled, pull_as_asked(tape, way.program.examples, way.asked))
         if not is_same:
             raise NondeterministicModelError(
                 f"the compiled program of {name_of(fun)!r} and the model itself returned different "
@@ -302,7 +306,7 @@ class Programs:
         for other in list(self._entries.values()):
             if self._nbytes > MOST_BYTES and other is not entry:
                 self._nbytes -= sum([each.program.nbytes for each in other.ways])
-                other.ways, self._shortcuts = [], {}
+                other.ways, other.batches, self._shortcuts = [], {}, {}
         code = way.program.forward.__code__
         if code not in self._codes:
             self._codes.add(code)

@@ -1,31 +1,86 @@
-"""Ways: programs for the ways of calls through a model's branches."""
+"""Ways: programs for the ways of calls through a model's branches, of one item or of many."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from daskgrad.autodiff.programs.batches import EXAMPLES, batched
+from daskgrad.autodiff.programs.calls import CallList, value_of
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.signatures import Signature, has_changed
 from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.writing import written
+from daskgrad.autodiff.programs.writing import written, written_as_one
 from daskgrad.autodiff.tape.traced_call import Layout
+from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten
+
+BATCH_BYTES = 2**17  # of the largest array in a batch: all of them stay in the caches of a core
+LEAST, MOST = 8, 1024  # items of a batch
+MOST_LOOPS = 0.2  # of its calls: to loop over one takes longer than the item's own
 
 
 class Way(NamedTuple):
     """A program for one way through the model's branches, and the structure of its value.
 
-    ``tape_nbytes``: of the arrays that the tape holds for such a call.
+    ``asked``: the numbers of the arrays whose cotangents are rows; ``tape_nbytes``: of the arrays
+    that the tape holds for such a call.
     """
 
     program: Program
     structure: Any
+    asked: Sequence[int]
     tape_nbytes: int = 0
+
+
+class BatchProgram(NamedTuple):
+    """``run`` takes the inputs of a way, of which the items' own are stacked, and the cotangents of
+    its outputs; it returns these, and the cotangents of the traced arrays, as rows. For at most
+    ``size`` items at once. ``loops``: functions that are called for each item."""
+
+    run: Callable[..., list]
+    size: int
+    loops: Sequence[str]
 
 
 def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
+    calls, examples, structure, _ = recorded_way(fun, layout, signature)
+    structure = LEAF if structure == LEAF else structure
+    return Way(written(calls, name, examples), structure, layout.asked)
+
+
+def make_batch(
+    fun: Callable, layout: Layout, signature: Signature, own: Sequence[int]
+) -> BatchProgram | None:
+    """The program of many calls of one way, whose inputs ``own`` differ; None where these take
+    less time one after the other, or return anything but a number and gradients of it."""
+    item, _, structure, active = recorded_way(fun, layout, signature)
+    value, *gradients = item.outputs
+    pairs = [(item.inputs[place].value, g) for place, g in zip(active, gradients, strict=True)]
+    is_usual = structure == LEAF and type(value_of(value)) is np.float64
+    if not (is_usual and all([g is None or are_like(x, value_of(g)) for x, g in pairs])):
+        return None
+    calls, loops = batched(item, own)
+    largest = max([getattr(call.value, "nbytes", 0) for call in calls.calls]) // EXAMPLES
+    size = min(MOST, BATCH_BYTES // max(largest, 1))
+    if size < LEAST or len(loops) > MOST_LOOPS * len(item.calls):
+        return None
+    return BatchProgram(written_as_one(calls), power_of_two(size), loops)
+
+
+def are_like(leaf: Any, gradient: Any) -> bool:
+    kinds = [(np.shape(each), np.result_type(each)) for each in (leaf, gradient)]
+    return kinds[0] == kinds[1]
+
+
+def recorded_way(
+    fun: Callable, layout: Layout, signature: Signature
+) -> tuple[CallList, list[Any], Any, list[int]]:
+    """The calls of a call of the model, examples of its cotangents, its value's structure, and
+    which inputs are differentiated."""
     numbers = [layout.places[place] for place in signature.places]
     structures = []
 
@@ -45,8 +100,8 @@ def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> 
     order = {number: place for place, number in enumerate(numbers) if number is not None}
     active = [order[number] for number in sorted(order)]
     inputs = [layout.leaves[place] for place in signature.places]
-    program = program_of(leaves_of_value, inputs, active, layout.asked, name)
-    return Way(program, LEAF if structures[0] == LEAF else structures[0])
+    calls, examples = record(leaves_of_value, inputs, active, layout.asked)
+    return rewritten(calls), examples, structures[0], active
 
 
 def program_of(

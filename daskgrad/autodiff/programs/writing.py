@@ -1,9 +1,9 @@
-"""Writing: Python source of a list of calls, a line for each, as two functions."""
+"""Writing: Python source of a list of calls, a line for each, as one function or two."""
 
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from daskgrad.autodiff.programs.calls import (
     stay,
     value_of,
 )
-from daskgrad.autodiff.programs.program import Program, Source
+from daskgrad.autodiff.programs.program import Program, Source, namespace_of
 
 TEXTS: dict[Any, str] = {fun: f"{{}} {sign} {{}}" for fun, sign in OPERATORS.items()}
 TEXTS |= {operator.neg: "-{}", operator.invert: "~{}", operator.getitem: "{}[{}]"}
@@ -56,6 +56,18 @@ def written(program: CallList, name: str, examples: Sequence[Any]) -> Program:
     lines, places = zip(*forward, ("", None), *backward, ("", None), strict=True)
     source = Source("\n".join(lines), *lines_of_model(places))
     return Program.of_source(name, source, examples, writer.constants, writer.copied)
+
+
+def written_as_one(program: CallList) -> Callable:
+    """The one function of a list, which returns its outputs."""
+    writer = Writer()
+    names = list(map(writer.name, program.inputs))
+    calls = [call for call in program.calls if call.fun is not cut]
+    function = writer.function("batch", names, calls, program.outputs)
+    function.append((f"    return [{', '.join(map(writer.spell, program.outputs))}]", None))
+    lines, places = zip(*function, ("", None), strict=True)
+    source = Source("\n".join(lines), *lines_of_model(places))
+    return namespace_of(source, writer.constants)["batch"]
 
 
 def lines_of_model(places: Sequence[Any]) -> tuple[str, tuple[int, ...]]:

@@ -105,15 +105,15 @@ SIDE_BY_SIDE = 2**14  # bytes of a gradient: to copy a larger one takes longer t
 
 class TermRun(NamedTuple):
     """The values of consecutive items, in double precision, and their gradients side by side: an
-    array for each traced array, in its dtype, with a row for each item."""
+    array for each traced array, in its dtype, with a row for each item; or None for zeros."""
 
     values: np.ndarray
-    gradients: list[np.ndarray]
+    gradients: list[Any]
 
     def each(self) -> list[tuple[Any, list[Any]]]:
         """Value and gradient of each item."""
         return [
-            (value, [rows[number] for rows in self.gradients])
+            (value, [rows if rows is None else rows[number] for rows in self.gradients])
             for number, value in enumerate(self.values)
         ]
 

@@ -21,7 +21,7 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.watch import Watch
-from daskgrad.autodiff.programs.ways import make_way
+from daskgrad.autodiff.programs.ways import BatchProgram, make_way
 from daskgrad.autodiff.tape.traced_call import Layout
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import describe
@@ -88,7 +88,17 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
             f"in this process, to"
         )
-    return "\n".join([f"{made.name!r} {said}", "", *lines_of(way.program)])
+    many = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
+    return "\n".join([f"{made.name!r} {said}", "", *lines_of(way.program), *dict.fromkeys(many)])
+
+
+def line_of_batch(batch: BatchProgram | None) -> str:
+    """How the items of a sum go."""
+    if batch is None:
+        return "Items of a sum go one by one."
+    names = ", ".join(dict.fromkeys(batch.loops))
+    but = f", but for {names}, which has no form for many" if names else ""
+    return f"Items of a sum go up to {batch.size} at once{but}."
 
 
 def odd_argument(leaves: Sequence[Any]) -> str:

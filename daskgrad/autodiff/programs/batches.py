@@ -1,0 +1,513 @@
+"""Batches: from the calls of one item to those of many, stacked along a new first axis.
+
+``FORMS`` tells, for each function, how one call serves all items with the very bits of a call for
+each: a form gets the item's call and the batch, and appends calls, or returns ``None``. Whatever
+has no form, and whatever a form would give another kind or order in memory, is looped over. A call
+in which no item has a share stays as it is.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from autograd.numpy import numpy_wrapper
+
+from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.calls import (
+    REDUCE,
+    STATEMENTS,
+    Call,
+    CallList,
+    add_to,
+    calls_in,
+    guard,
+    kind_of,
+    plus,
+    replaced,
+    stay,
+    value_of,
+)
+from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
+from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.autodiff.rules.math_elementwise import pull_chosen
+from daskgrad.autodiff.rules.math_reductions import kept_shape, pull_extreme, spread
+
+EXAMPLES = 2  # items of the example, on which each form is tried
+EVERY = slice(None)
+NUMBERS = (np.ndarray, np.generic, int, float, complex)
+FORMS: dict[Any, Callable] = {}
+
+
+class Parted(Exception):
+    """The items go different ways; ``mask``: those that go this one."""
+
+    def __init__(self, mask: np.ndarray):
+        self.mask = mask
+
+
+def form(*funs: Any) -> Callable:
+    def enter(fun: Callable) -> Callable:
+        FORMS.update(dict.fromkeys(funs, fun))
+        return fun
+
+    return enter
+
+
+class Batching:
+    """The calls of a batch while they are made: ``made`` has what stands for each of the item's,
+    and ``rows`` those with an axis of items."""
+
+    def __init__(self, program: CallList, own: Sequence[int]):
+        self.calls: list[Call] = []
+        self.made: dict[Call, Any] = {}
+        self.rows: set[Call] = set()
+        self.inputs: list[Call] = []
+        self.place: Any = None
+        for number, item in enumerate(program.inputs):
+            new = item
+            if number in own:
+                new = Call(None, (), {}, np.stack([np.asarray(item.value)] * EXAMPLES))
+                self.rows.add(new)
+            self.inputs.append(new)
+            self.made[item] = new
+        self.count = self.emit(len, (self.inputs[own[0]],))
+
+    def emit(self, fun: Callable, args: Sequence[Any], kwargs: dict | None = None) -> Call:
+        kwargs = kwargs or {}
+        value = fun(*map(value_of, args), **value_of(kwargs))
+        self.calls.append(Call(fun, args, kwargs, value, self.place))
+        return self.calls[-1]
+
+    def is_own(self, argument: Any) -> bool:
+        """Whether an argument of the item's call depends on the item."""
+        return any([self.made[call] in self.rows for call in calls_in(argument)])
+
+    def new(self, argument: Any) -> Any:
+        return replaced(argument, self.made)
+
+    def shape(self, *shape: Any) -> tuple:
+        return (self.count, *shape)
+
+    def lift(self, argument: Any, ndim: int) -> Any:
+        """An operand beside others with so many axes."""
+        missing = ndim - np.ndim(value_of(argument)) if self.is_own(argument) else 0
+        if missing <= 0:
+            return self.new(argument)
+        return self.emit(operator.getitem, (self.new(argument), (EVERY, *[None] * missing)))
+
+    def repeated(self, argument: Any) -> Any:
+        """With an axis of items, of an argument that may have none."""
+        if self.is_own(argument):
+            return self.new(argument)
+        value = np.asarray(value_of(argument))
+        if isinstance(argument, Call) and argument.fun is np.zeros:
+            return self.emit(np.zeros, (self.shape(*value.shape), value.dtype))
+        return self.emit(repeat, (self.new(argument), self.count))
+
+    def add(self, call: Call) -> None:
+        """Makes what stands for one call of the item."""
+        self.place = call.place
+        if not self.is_own((call.args, call.kwargs)):
+            args, kwargs = self.new((call.args, call.kwargs))
+            self.made[call] = Call(call.fun, args, kwargs, call.value, call.place)
+            self.calls.append(self.made[call])
+        elif call.fun is stay:
+            self.emit(stay_rows, self.new(call.args))
+        elif call.fun is guard:
+            self.emit(guard_rows, self.new(call.args))
+        else:
+            new = self.made[call] = self.new_rows(call)
+            self.rows.add(new)
+
+    def new_rows(self, call: Call) -> Call:
+        before = len(self.calls)
+        make = FORMS.get(call.fun) or (elementwise if isinstance(call.fun, np.ufunc) else None)
+        values = [part.value for part in calls_in((call.args, call.kwargs))]
+        is_usual = make in OF_VIEWS or not any(map(is_backwards, values))
+        is_usual = is_usual and (make in OF_ANY or all([isinstance(x, NUMBERS) for x in values]))
+        if make and is_usual:
+            try:
+                new = make(call, self)
+            except Diverged:  # these numbers are not for it
+                new = None
+            if new is not None and fits(new.value, call.value):
+                return new
+            is_alike = new is not None and fits(new.value, call.value, in_order=False)
+            if is_alike and np.asarray(call.value).flags.c_contiguous:
+                return self.emit(np.ascontiguousarray, (new,))
+            del self.calls[before:]
+        parts = list(dict.fromkeys(calls_in((call.args, call.kwargs))))
+        are_own = [self.made[part] in self.rows for part in parts]
+        fun = Loop(call.fun, (call.args, call.kwargs), parts, are_own)
+        return self.emit(fun, [self.made[part] for part in parts])
+
+
+def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
+    """The calls of a batch, for which the inputs ``own`` are stacked, and the names of functions
+    that are looped over. Its outputs are rows, but for those that are ``None``."""
+    batch = Batching(program, own)
+    for call in program.calls:
+        batch.add(call)
+    outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
+    calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
+    loops = [call.fun.of for call in calls.calls if isinstance(call.fun, Loop)]
+    return calls, loops
+
+
+def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
+    """Whether rows have the dtype, shape and order in memory of the item's value."""
+    if isinstance(item, tuple):
+        return isinstance(rows, tuple) and all(map(fits, rows, item))
+    if not isinstance(rows, np.ndarray) or not isinstance(item, NUMBERS):
+        return False
+    if rows.dtype != np.result_type(item) or rows.shape != (EXAMPLES, *np.shape(item)):
+        return False
+    return not in_order or order_of(rows) == [0, *[axis + 1 for axis in order_of(item)]]
+
+
+def is_backwards(value: Any) -> bool:
+    """Whether NumPy's loops for vectors do not take an array alone, and do take rows of it."""
+    return isinstance(value, np.ndarray) and min(value.strides, default=0) < 0
+
+
+def order_of(array: Any) -> list[int]:
+    """The axes by their strides; those of length one are anywhere."""
+    array = np.asarray(array)
+    axes = [axis for axis, size in enumerate(array.shape) if size > 1]
+    return sorted(axes, key=lambda axis: -abs(array.strides[axis]))
+
+
+# --------------------------------------------------------------- what the batch calls of its own
+
+
+def repeat(value: Any, count: int) -> np.ndarray:
+    value = np.asarray(value)
+    rows = np.empty((count, *value.shape), value.dtype)
+    rows[...] = value
+    return rows
+
+
+def guard_rows(rows: np.ndarray, answer: bool) -> None:
+    are_so = np.asarray(rows, bool) == answer
+    are_so = are_so.reshape(len(are_so), -1).all(1)
+    if not are_so.all():
+        raise Parted(are_so)
+
+
+def stay_rows(rows: Any, kind: Any) -> None:
+    if isinstance(rows, np.ndarray) and kind_of(rows[0])[1:] != kind[1:] and rows.ndim > 1:
+        raise Diverged
+
+
+class Loop:
+    """A call for each item; ``parts`` are the calls in its arguments."""
+
+    def __init__(self, fun: Callable, args: tuple, parts: Sequence[Call], are_own: Sequence[bool]):
+        self.of = getattr(fun, "__name__", "c")
+        self.__name__ = f"loop_{self.of}"
+        self._fun, self._args, self._parts, self._are_own = fun, args, parts, are_own
+
+    def __call__(self, *values: Any) -> Any:
+        results = []
+        for n in range(len(values[self._are_own.index(True)])):
+            item = [x[n] if own else x for x, own in zip(values, self._are_own, strict=True)]
+            args, kwargs = replaced(self._args, dict(zip(self._parts, item, strict=True)))
+            results.append(self._fun(*args, **kwargs))
+        return stacked(results)
+
+
+def stacked(results: Sequence[Any]) -> Any:
+    if isinstance(results[0], tuple | list):  # several values of each item
+        return tuple(map(stacked, zip(*results, strict=True)))
+    if not isinstance(results[0], NUMBERS):
+        return results
+    arrays = list(map(np.asarray, results))
+    first = arrays[0]
+    if any([kind_of(array)[1:] != kind_of(first)[1:] for array in arrays]):
+        raise Diverged
+    order = order_of(first)
+    order += [axis for axis in range(first.ndim) if axis not in order]
+    rows = np.array([np.transpose(array, order) for array in arrays])
+    return rows.transpose(0, *[order.index(axis) + 1 for axis in range(first.ndim)])
+
+
+STATEMENTS |= {guard_rows, stay_rows}
+
+# --------------------------------------------------------------------------------- elementwise
+
+LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.abs}
+BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle}
+BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, kernels.clip}
+
+
+@form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
+def elementwise(call: Call, batch: Batching) -> Any:
+    fun, ndim = call.fun, np.ndim(call.value)
+    if isinstance(fun, np.ufunc) and (fun.signature or fun.nout > 1 or fun in (np.fmax, np.fmin)):
+        return None
+    if fun in (np.power, operator.pow):
+        base, exponent = map(value_of, call.args)
+        is_whole = np.shape(exponent) == np.shape(call.value) and np.size(exponent) > 1
+        if batch.is_own(call.args[1]) and not is_whole:  # NumPy looks at the number
+            return None
+        if fun is operator.pow and not np.ndim(base):  # C's power of a number
+            return None
+    if ndim == 0 and isinstance(call.value, complex):  # Python's product has other bits
+        return None
+    return batch.emit(fun, [batch.lift(arg, ndim) for arg in call.args], call.kwargs)
+
+
+@form(pull_chosen.fun)
+def of_chosen(call: Call, batch: Batching) -> Any:
+    return batch.emit(chosen_rows, [batch.lift(arg, np.ndim(call.value)) for arg in call.args])
+
+
+def chosen_rows(g: Any, x: Any, ans: Any, y: Any) -> Any:
+    return g * ((x == ans) / (1.0 + (x == y)))
+
+
+@form(np.outer)
+def outer(call: Call, batch: Batching) -> Any:
+    rows, columns = np.shape(call.value)
+    x, y = map(batch.repeated, call.args)
+    return batch.emit(
+        operator.mul,
+        (
+            batch.emit(np.reshape, (x, batch.shape(rows, 1))),
+            batch.emit(np.reshape, (y, batch.shape(1, columns))),
+        ),
+    )
+
+
+@form(spread.fun, np.broadcast_to)
+def spread_rows(call: Call, batch: Batching) -> Any:
+    shape = np.shape(call.value)
+    return batch.emit(call.fun, (batch.lift(call.args[0], len(shape)), batch.shape(*shape)))
+
+
+@form(plus)
+def plus_rows(call: Call, batch: Batching) -> Any:
+    array, other = call.args
+    return batch.emit(plus, (batch.repeated(array), batch.lift(other, np.ndim(call.value))))
+
+
+# -------------------------------------------------------------------------------- along an axis
+
+OVER_ALL = {np.sum, np.prod, np.max, np.min, np.all, np.any, np.mean}
+OVER_ALL |= set(REDUCE.values()) | {np.count_nonzero}  # where no axis stands for all
+AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, and the usual axis
+    **dict.fromkeys(OVER_ALL, ("axis", None)),
+    **dict.fromkeys(REDUCE.values(), ("axis", 0)),
+    **dict.fromkeys((np.cumsum, np.cumprod, np.argmax, np.argmin, np.flip), ("axis", None)),
+    **dict.fromkeys((np.sort, np.argsort), ("axis", -1)),
+    **{np.take: ("indices axis", None), np.repeat: ("repeats axis", None)},
+    **{np.take_along_axis: ("indices axis", None), np.add.accumulate: ("axis", 0)},
+    **{np.roll: ("shift axis", None), np.diff: ("n axis", -1)},
+}
+
+
+@form(*AXES)
+def along(call: Call, batch: Batching) -> Any:
+    text, axis = AXES[call.fun]
+    names = text.split()
+    (x, *rest), ndim = call.args, np.ndim(value_of(call.args[0]))
+    options = {"axis": axis, **dict(zip(names, rest, strict=False)), **call.kwargs}
+    options = {name: option for name, option in options.items() if option is not np._NoValue}
+    if len(rest) > len(names) or set(options) - {*names, "keepdims"}:
+        return None
+    if batch.is_own([*options.values()]) != (call.fun is np.take_along_axis):
+        return None
+    if options["axis"] is None and call.fun not in OVER_ALL and ndim != 1:
+        return None
+    every = tuple(range(ndim)) if call.fun in OVER_ALL else 0
+    options["axis"] = shifted(every if options["axis"] is None else options["axis"], ndim)
+    return batch.emit(call.fun, (batch.repeated(x),), batch.new(options))
+
+
+def shifted(axis: Any, ndim: int) -> Any:
+    if isinstance(axis, tuple):
+        return tuple([n % ndim + 1 for n in axis])
+    return int(axis) % max(ndim, 1) + 1
+
+
+@form(pull_extreme.fun)
+def of_extreme(call: Call, batch: Batching) -> Any:
+    g, ans, x, axis = call.args
+    shape = np.shape(x.value)
+    kept = (1,) * len(shape) if axis is None else kept_shape(shape, axis)
+    axes = shifted(tuple(range(len(shape))) if axis is None else axis, len(shape))
+    rows = [batch.emit(np.reshape, (batch.repeated(y), batch.shape(*kept))) for y in (g, ans)]
+    return batch.emit(extreme_rows, (*rows, batch.repeated(x), axes))
+
+
+def extreme_rows(g: Any, ans: Any, x: Any, axes: Any) -> Any:
+    chosen = x == ans
+    return chosen * ((g + 0.0) / np.add.reduce(chosen, axis=axes, keepdims=True, dtype=np.intp))
+
+
+@form(np.fft.fft, np.fft.ifft)
+def transformed(call: Call, batch: Batching) -> Any:
+    is_usual = len(call.args) == 1 and not call.kwargs
+    return batch.emit(call.fun, batch.new(call.args)) if is_usual else None
+
+
+# ------------------------------------------------------------------------------------ indexing
+
+
+@form(operator.getitem)
+def indexed(call: Call, batch: Batching) -> Any:
+    x, index = call.args
+    if isinstance(value_of(x), tuple | list):  # one of several values
+        return batch.emit(operator.getitem, batch.new(call.args))
+    place = index_of_rows(index, batch)
+    if place is None:
+        return None
+    return batch.emit(operator.getitem, (batch.new(x), place if batch.is_own(x) else place[1:]))
+
+
+@form(kernels.columns)
+def of_columns(call: Call, batch: Batching) -> Any:
+    x, rows, numbers = call.args
+    place = index_of_rows((rows, numbers), batch)
+    is_rows = place is not None and batch.is_own(x)
+    return batch.emit(operator.getitem, (batch.new(x), place)) if is_rows else None
+
+
+def index_of_rows(index: Any, batch: Batching) -> Any:
+    """The index of rows, or None if NumPy would put the axes elsewhere."""
+    if batch.is_own(index):
+        return own_index(index, batch)
+    parts = index if isinstance(index, tuple) else (index,)
+    arrays = [n for n, part in enumerate(parts) if isinstance(value_of(part), np.ndarray | list)]
+    if arrays:
+        numbers = [n for n, x in enumerate(parts) if isinstance(value_of(x), int | np.integer)]
+        places = sorted(arrays + numbers)
+        are_together = places == list(range(places[0], places[-1] + 1))
+        if not are_together or any([part is None or part is ... for part in parts]):
+            return None
+    return (EVERY, *batch.new(parts))
+
+
+def own_index(index: Any, batch: Batching) -> Any:
+    """Of a number or numbers that each item has, before parts that take axes whole."""
+    first, *rest = index if isinstance(index, tuple) else (index,)
+    is_first = isinstance(first, Call) and np.result_type(first.value).kind in "iu"
+    if not is_first or not all([x is None or x is ... or x == EVERY for x in rest]):
+        return None
+    items = batch.emit(np.arange, (batch.count,))
+    axes = (EVERY, *[None] * np.ndim(first.value))
+    return batch.emit(operator.getitem, (items, axes)), batch.new(first), *rest
+
+
+@form(add_to)
+def added(call: Call, batch: Batching) -> Any:
+    array, index, g, distinct = call.args
+    place, ndim = index_of_rows(index, batch), np.ndim(array.value[value_of(index)])
+    if place is None:
+        return None
+    args = batch.repeated(array), place, batch.lift(g, ndim), distinct or not ndim
+    return batch.emit(add_to, args)
+
+
+# -------------------------------------------------------------------------------- arrangements
+
+
+@form(np.reshape, np.squeeze, np.expand_dims, np.ravel, np.atleast_1d, np.atleast_2d)
+def reshaped(call: Call, batch: Batching) -> Any:
+    has_order = len(call.args) > 1 + (call.fun is not np.ravel) or "order" in call.kwargs
+    if has_order:
+        return None
+    return batch.emit(np.reshape, (batch.new(call.args[0]), batch.shape(*np.shape(call.value))))
+
+
+@form(np.transpose, np.swapaxes, np.moveaxis)
+def turned(call: Call, batch: Batching) -> Any:
+    x, *rest = call.args
+    order = call.fun(np.empty(range(np.ndim(x.value))), *rest, **call.kwargs).shape
+    return batch.emit(np.transpose, (batch.new(x), (0, *[axis + 1 for axis in order])))
+
+
+@form(np.diag, np.diagonal, np.trace)
+def diagonal(call: Call, batch: Batching) -> Any:
+    x = call.args[0]
+    if len(call.args) > 1 or call.kwargs or np.ndim(x.value) != 2:
+        return None
+    return batch.emit(np.trace if call.fun is np.trace else np.diagonal, (batch.new(x), 0, 1, 2))
+
+
+@form(np.concatenate)
+def joined(call: Call, batch: Batching) -> Any:
+    parts, axis, *_ = *call.args, call.kwargs.get("axis", 0)
+    if not isinstance(parts, list | tuple) or axis is None:
+        return None
+    axis = shifted(axis, np.ndim(call.value))
+    return batch.emit(np.concatenate, (tuple(map(batch.repeated, parts)), axis))
+
+
+@form(np.array)
+def array_of(call: Call, batch: Batching) -> Any:
+    parts, *rest = call.args
+    if isinstance(parts, Call):
+        return batch.emit(np.array, (batch.new(parts), *rest), call.kwargs)
+    if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or rest:
+        return None
+    return batch.emit(np.stack, (tuple(map(batch.repeated, parts)), 1))
+
+
+OF_ANY = {indexed, array_of, joined}  # whose operands may be other things than arrays
+OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # which compute nothing
+
+# ------------------------------------------------------------------ products and linear algebra
+
+PRODUCTS = {(1, 1): np.vecdot, (2, 1): np.matvec, (1, 2): np.vecmat, (2, 2): np.matmul}
+
+
+@form(np.dot, np.matmul, operator.matmul)
+def product(call: Call, batch: Batching) -> Any:
+    x, y = map(value_of, call.args)
+    are_arrays = type(x) is type(y) is np.ndarray and x.dtype == y.dtype and x.dtype.kind == "f"
+    fun = PRODUCTS.get((x.ndim, y.ndim)) if are_arrays and not call.kwargs else None
+    if call.fun is not np.dot:
+        if fun is None and are_arrays and not call.kwargs and min(x.ndim, y.ndim) > 1:
+            operands = [batch.lift(arg, np.ndim(call.value)) for arg in call.args]
+            return batch.emit(np.matmul, operands)
+        return fun and batch.emit(fun, batch.new(call.args))
+    if fun is None or x.size == 1 or y.size == 1:
+        return None
+    if x.shape[-1] == 1:  # BLAS adds to zero
+        return batch.emit(operator.add, (batch.emit(operator.mul, batch.new(call.args)), 0.0))
+    args = [in_one_piece(arg, batch) for arg in call.args]
+    return None if any([arg is None for arg in args]) else batch.emit(fun, args)
+
+
+def in_one_piece(item: Any, batch: Batching) -> Any:
+    """As ``np.dot`` copies a matrix that is in several pieces, unless it has one row or column."""
+    value = value_of(item)
+    if value.ndim < 2 or value.flags.c_contiguous or value.flags.f_contiguous:
+        return batch.new(item)
+    if 1 in value.shape:
+        return None
+    return batch.emit(np.ascontiguousarray, (batch.new(item),)) if batch.is_own(item) else None
+
+
+OF_STACKS = {kernels.inverted, kernels.factor, kernels.transform, kernels.inverse_transform}
+for name in ("inv", "det", "cholesky", "eigh", "eigvalsh", "svd", "slogdet", "qr"):
+    OF_STACKS.add(getattr(np.linalg, name))
+
+
+@form(*OF_STACKS, np.tril, np.triu)
+def of_stack(call: Call, batch: Batching) -> Any:
+    return batch.emit(call.fun, batch.new(call.args), call.kwargs)
+
+
+@form(kernels.solved, np.linalg.solve)
+def solved(call: Call, batch: Batching) -> Any:
+    matrix, b = map(value_of, call.args)
+    if (matrix.dtype, b.dtype) != (np.float64, np.float64) or matrix.ndim != 2:
+        return None
+    return batch.emit(solve_vectors if b.ndim == 1 else np.linalg.solve, batch.new(call.args))
+
+
+def solve_vectors(matrix: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.linalg.solve(matrix, b[..., None])[..., 0]
