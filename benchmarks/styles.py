@@ -6,8 +6,8 @@ The value and the gradient of a sum over 1,024 items, each a misfit of 30 number
 place, scale and degrees of freedom), in line, with one BLAS thread. Nobody asks for it to be
 compiled. The model is written in twenty-five styles, which take turns in rounds; a time is the
 least processor time of an evaluation over the rounds, once all have been called some times, for one
-item. Gradients are compared with the plain model's first. The claim: each style takes at most 1.5
-times as long as the fastest.
+item. A loop over the items, with the gradient written by hand, takes its turn. Gradients are
+compared with its own first. The claim: each style takes at most half of the loop's time.
 """
 
 # ruff: noqa: E402  the number of threads is set before NumPy is imported
@@ -33,7 +33,8 @@ from numpy import exp, log1p
 import daskgrad as dg
 from report import at_most, judged
 
-AT_MOST = 1.5  # times the fastest
+AT_MOST = 0.5  # of the loop's time
+LOOP = "a loop by hand"
 CALLS = 8  # before any time is taken
 SIZE = 30
 P = np.array([0.1, 0.2, 4.0])
@@ -43,6 +44,19 @@ NAMED = dict(zip(("place", "scale", "freedom"), P, strict=True))
 def plain(y, p):
     t = (y - p[0]) * np.exp(-p[1])
     return np.sum(0.5 * (p[2] + 1.0) * np.log1p(t * t / p[2])) + SIZE * p[1]
+
+
+def by_hand(items, p):
+    value, slope = 0.0, np.zeros(3)
+    for y in items:
+        scale = np.exp(-p[1])
+        t = (y - p[0]) * scale
+        q = t * t / p[2]
+        logs, g = np.sum(np.log1p(q)), (p[2] + 1.0) * t / (p[2] + t * t)
+        value += 0.5 * (p[2] + 1.0) * logs + SIZE * p[1]
+        freedom = 0.5 * (logs - (p[2] + 1.0) / p[2] * np.sum(q / (1.0 + q)))
+        slope += [-scale * np.sum(g), SIZE - np.dot(g, t), freedom]
+    return value, slope
 
 
 def residual(y, p):
@@ -240,19 +254,20 @@ def main() -> int:
             name: partial(dg.value_and_grad(style), NAMED if "dictionary" in name else P)
             for name, style in styles_of(items).items()
         }
-        expected = numbers_of(calls["plain"]())
+        calls[LOOP] = partial(by_hand, items, P)
+        expected = numbers_of(calls[LOOP]())
         for name, call in calls.items():
             for _ in range(CALLS):
                 np.testing.assert_allclose(numbers_of(call()), expected, 1e-12, err_msg=name)
         found = [[time_of(call) for call in calls.values()] for _ in range(rounds)]
     seconds = dict(zip(calls, np.min(found, axis=0) / count, strict=True))
-    fastest = min(seconds.values())
-    print(f"{'style':<28}{'an item':>12}{'over the fastest':>20}")
+    loop = seconds[LOOP]
+    print(f"{'style':<28}{'an item':>12}{'over the loop':>20}")
     for name, each in seconds.items():
-        print(f"{name:<28}{1e6 * each:>9.1f} µs{each / fastest:>20.2f}")
-    slowest = max(seconds, key=lambda name: seconds[name])
-    text = f"the slowest style ({slowest}) over the fastest"
-    return judged([at_most(text, seconds[slowest] / fastest, AT_MOST)], quick)
+        print(f"{name:<28}{1e6 * each:>9.1f} µs{each / loop:>20.2f}")
+    slowest = max(calls.keys() - {LOOP}, key=lambda name: seconds[name])
+    text = f"the slowest style ({slowest}) over the loop"
+    return judged([at_most(text, seconds[slowest] / loop, AT_MOST)], quick)
 
 
 if __name__ == "__main__":
