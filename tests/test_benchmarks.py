@@ -62,6 +62,7 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
 
 PRINTED = {  # what a script without a page prints
     "compiled": (["--quick"], ("compiled", "tape", "autograd", "by hand")),
+    "objectives": (["--quick"], ("\none model ", "\na method ", "\ntwenty models ")),
     "styles": (["--quick"], ("\nplain ", "\nitems: objects ", "the slowest style")),
     "batches": (["--quick"], ("\ncounts ", "\nof 128 sizes ", "batches over a loop by hand")),
     "cliffs": (["--quick"], ("balance", "own gradients", "data sets", "BLAS threads")),

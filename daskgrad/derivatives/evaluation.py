@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
@@ -108,6 +109,16 @@ def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     pulled = each_of(pull_back(captured, Seed(), *called))
     sources = [node.inputs[each.number] for each in active]
     return captured.value, (), dict(zip(sources, pulled, strict=True))
+
+
+def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
+    """The output's value, and the cotangents that arrive at variables, whatever time it takes."""
+    if graph.is_one_call:
+        value, _, arrived = one_call(graph)
+    else:
+        direct = DirectSums(None)
+        value, _, arrived = both_passes(graph, AtOnce(graph, direct, math.inf), direct)
+    return value, arrived
 
 
 def both_passes(

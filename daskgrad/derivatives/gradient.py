@@ -1,106 +1,32 @@
-"""Gradients: ``grad`` and ``value_and_grad``, by a graph or by one compiled program."""
+"""Gradients: ``grad`` and ``value_and_grad``, by a graph or by one program."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import optree
 from numpy.lib.array_utils import byte_bounds
 
-from daskgrad.autodiff.libraries import registry
-from daskgrad.autodiff.models.finite import is_debugging, is_required
-from daskgrad.autodiff.models.model import Model, SentFunction, inside_model
 from daskgrad.autodiff.values.cotangents import is_differentiable
-from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
+from daskgrad.autodiff.values.descriptions import describe, require_pair
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.trees import NAMESPACE, flatten, unflatten
 from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
 from daskgrad.derivatives.inputs import (
     Argnums,
-    Asked,
     Sparse,
     as_argnums,
     as_asked,
     as_number,
-    asked_leaves,
     require_differentiable,
     require_real_scalar,
 )
+from daskgrad.derivatives.objectives import objective_of
 from daskgrad.derivatives.recording import Recording, document
-from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import is_in_line
-
-# -------------------------------------------------------------------------------------------------
-# Shortcut: value and gradient of one compiled model, by its program and nothing else.
-
-
-def shortcut_of(
-    fun: Any, argnums: Argnums, out: Any = None, sparse: Asked = False
-) -> "Shortcut | None":
-    """The shortcut of a function, or None if it is not a compiled model."""
-    find = finder_of(fun.model) if type(fun) is DelayedModel else None
-    return None if find is None else Shortcut(find, fun, argnums, out, sparse)
-
-
-class Shortcut:
-    """Returns value and gradient of a compiled model, or None if the call is not a usual one.
-
-    It is for calls of which nobody but the caller sees anything: in no task, model or context that
-    looks at numbers, and without cluster, callbacks and chosen scheduler. What is sent of it is
-    what it was made of.
-    """
-
-    __slots__ = ("_asked", "_find", "_given", "_key", "_model", "_out")
-
-    def __init__(
-        self, find: Callable[[], Any], fun: DelayedModel, argnums: Argnums, out: Any, sparse: Asked
-    ):
-        numbers = tuple(map(int, np.ravel(argnums)))
-        self._given = fun, argnums, out, sparse
-        self._key = numbers, is_integer(argnums), out is not None, sparse
-        self._find, self._model, self._out = find, fun.model.fun, out
-        self._asked = lambda args: asked_leaves(fun, numbers, args, sparse)
-
-    def __reduce__(self) -> tuple:
-        return shortcut_of, self._given
-
-    def __call__(self, args: tuple) -> tuple[Any, Any] | None:
-        if is_debugging() or is_required() or inside_model() or not is_in_line():
-            return None
-        found = self._find().shortcuts(self._key, self._asked)
-        if found is None:
-            return None
-        return found(self._model, args if self._out is None else (*args, self._out))
-
-
-FIXED = {ModuleType, str, int, float}  # arguments of a partial that stay as they are
-
-
-def finder_of(model: Model) -> Callable[[], Any] | None:
-    """Finds the programs of a model's function, or None if it is not compiled in this process.
-
-    A function with variables of another function, or with defaults, may have other programs as soon
-    as one is assigned, and any function once it gets other code.
-    """
-    if not registry.is_compiled(model.backend) or model.keep == "recompute":
-        return None
-    fun, prepare = model.fun, registry.load(model.backend).prepare  # type: ignore[attr-defined]
-    if isinstance(fun, SentFunction):
-        return None
-    own: Any = fun
-    if type(fun) is partial and not fun.keywords and FIXED.issuperset(map(type, fun.args)):
-        own = fun.func
-    if type(own) is not FunctionType or own.__closure__ or own.__defaults__ or own.__kwdefaults__:
-        return lambda: prepare(fun).programs
-    programs, code = prepare(fun).programs, own.__code__
-    return lambda: programs if own.__code__ is code else prepare(fun).programs
-
 
 # -------------------------------------------------------------------------------------------------
 # Storage: arrays of the caller's that gradients are written into.
@@ -210,8 +136,8 @@ def value_and_grad(
         a pytree of arrays where the gradient is one, with ``None`` where that is ``None``; a tuple
         of them for a sequence of ``argnums``. Shapes and dtypes are those of the arguments, and a
         number's array has no axes. No other array that is used may share its memory, and no two
-        calls may run at once. It saves a compiled model that is called by itself one array, and
-        everywhere else it is a copy. After an error its contents are undefined.
+        calls may run at once. It saves an array where the call is one program, and is a copy
+        elsewhere. After an error its contents are undefined.
     sparse:
         the arrays whose gradients should be ``Rows``: True for all of them, or the paths of some:
         the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``, or a
@@ -255,12 +181,15 @@ def value_and_grad(
     asked = as_asked(sparse, repr(name))
     require_no_storage_of_rows(out, asked, name)
 
-    shortcut = None if has_aux else shortcut_of(fun, argnums, out, asked)
+    stores = out is not None
+    objective = None if has_aux else objective_of(fun, name, argnums, asked, stores)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        found = shortcut(args) if shortcut is not None and not kwargs else None
-        if found is not None:
-            return found
+        if objective is None or kwargs:
+            return by_graph(args, kwargs)
+        return objective.call(args, lambda: by_graph(args, {}), out)
+
+    def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
         start = time.time() if observers.observers else None
         recorded = Recording(fun, name, argnums, args, borrows=True, sparse=asked)
         try:

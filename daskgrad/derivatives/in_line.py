@@ -640,6 +640,9 @@ class AtOnce(TaskGraph):
     def data(self, key: Any, value: Any) -> Any:
         return super().data(key, value) if self._is_late else Known(key, value)
 
+    def shared(self, model: Any) -> Any:
+        return super().shared(model) if self._is_late else model
+
     def compute(self, keys: Iterable[Any]) -> Sequence[Any]:
         return self._comparison.hand_over(super().compute, keys)
 

@@ -15,7 +15,7 @@ import numpy as np
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.autodiff.values.descriptions import argument_name, function_name
-from daskgrad.autodiff.values.trees import map_leaves
+from daskgrad.autodiff.values.trees import BOXES, map_leaves
 from daskgrad.derivatives.inputs import (
     Argnums,
     Asked,
@@ -72,7 +72,7 @@ SHARED = (-1, -1)
 
 def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
     """An array itself if nobody else holds it and it shows all of its memory; else a copy."""
-    if not isinstance(leaf, np.ndarray):
+    if not isinstance(leaf, np.ndarray) or type(leaf) in BOXES:
         return leaf
     memory = leaf if leaf.base is None else leaf.base
     checked = slice(1 if memory is leaf else 2)  # many hold None

@@ -176,7 +176,8 @@ class ItemNode(CallNode):
 
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
-    require_no_node_in(model.fun, f"the function of model {model.name!r}")
+    if model.operator is None:
+        require_no_node_in(model.fun, f"the function of model {model.name!r}")
     if not kwargs and are_distinct_nodes(args):
         return call_of_leaves(len(args)), list(args)
     leaves, structure = arguments_apart(args, kwargs, model.name)

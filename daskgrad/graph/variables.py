@@ -15,7 +15,7 @@ import optree
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
 from daskgrad.autodiff.values.memory import canonical_leaf, contiguous, of_its_own, require_room
-from daskgrad.autodiff.values.trees import Children, flatten, map_leaves
+from daskgrad.autodiff.values.trees import BOXES, Children, flatten, map_leaves
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import (
@@ -247,6 +247,8 @@ OTHER_DERIVATIVE = (
 
 def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
     """A leaf as models get it; ``copy``: with memory of its own in any case."""
+    if type(leaf) in BOXES:
+        return leaf
     if isinstance(leaf, Node):
         raise TypeError(f"{name!r} holds {leaf!r}, which {OTHER_DERIVATIVE}")
     if is_collection(leaf):

@@ -23,7 +23,7 @@ from daskgrad.autodiff.values.addition import (
 )
 from daskgrad.autodiff.values.cotangents import ONE_REAL_NUMBER, Cotangent, Unscaled, is_zero
 from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.autodiff.values.trees import map_leaves
+from daskgrad.autodiff.values.trees import BOXES, map_leaves
 
 
 def round_sum(total: Captured) -> Captured:
@@ -117,9 +117,18 @@ def add_unscaled(
 
 def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
     """Whether all blocks that are not zero wait for one factor, or none does."""
-    kinds = {(factor, np.asarray(factor).dtype) for factor in factors}
+    kinds = set(map(kind_of_factor, factors))
+    if len(kinds) > 1 and type(factors[0]) in BOXES:
+        raise factors[0].refusal("a sum asks whether its blocks have one factor")
     nonzero = len([each for each in blocks if not is_zero(each.leaves)])
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
+
+
+def kind_of_factor(factor: Any) -> tuple:
+    """What tells factors apart: of a recorded evaluation, what is known whatever the data."""
+    if type(factor) in BOXES:
+        return 1.0 if factor.is_one else id(factor), factor.dtype
+    return factor, np.asarray(factor).dtype
 
 
 def scale_by_factor(cotangent: Cotangent) -> Cotangent:

@@ -5,7 +5,7 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from test_shortcut import (
+from test_objectives import (
     A,
     X,
     assert_same,

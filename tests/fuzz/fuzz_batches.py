@@ -52,7 +52,7 @@ def differences(seed, counts):
 
 
 def differences_of_sum(fun, random, dtype):
-    count, part = int(random.integers(2, 40)), PARTS[random.integers(3)]
+    count, part = int(random.integers(65, 90)), PARTS[random.integers(3)]
     items = list(points(int(random.integers(1 << 30)), count, dtype))
     data = [tuple([special(random, x, part) for x in arrays[2:]]) for arrays in items]
     own = np.stack([arrays[0] for arrays in items])

@@ -10,11 +10,11 @@ import warnings
 import numpy as np
 from captured_calls import derivatives, is_same, model_of, ones_like, overwrite
 from fuzz_operations import OPERATIONS, M, N
+from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs.signatures import are_same
 from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.ways import program_of
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 

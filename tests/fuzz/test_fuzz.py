@@ -25,6 +25,7 @@ ENOUGH = {  # programs in short and at length; of what there must be enough, wha
     "sizes": (8, 50, lambda n: 2 * n["shared"] > n["written"]),
     "items": (12, 150, lambda n: n["compared"] > 0.9 * n.total()),
     "references": (20, 300, lambda n: 70 * n["changes"] > 4 * n["calls"]),
+    "objectives": (30, 500, lambda n: n["compiled"] > 0.9 * n.total()),
     "sums": (10, 300, lambda n: True),
 }
 
@@ -52,6 +53,14 @@ def test_no_program_is_wrong_at_length(name):
 @pytest.mark.parametrize(("kind", "seed"), [("tangents", 150116), ("gradient", 1130)])
 def test_orders_in_memory_that_were_not_the_tapes(kind, seed):
     assert fuzz_derivatives.differences_of(seed, kind, "one") == 0
+
+
+@pytest.mark.parametrize("seed", [776354507, 2083950923])
+def test_objectives_that_had_other_bits(seed):
+    """Signs of zeros of an entry's cotangent; a view with an odd stride."""
+    found = run("objectives", seed, 1)
+    assert not found.wrong
+    assert found.counts["compiled"] == 1
 
 
 def driven(monkeypatch, *words):

@@ -313,7 +313,6 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "autodiff.libraries.by_hand": "a model's function: `autodiff.models.model` calls it",
     "autodiff.programs.program": "the program that it wrote itself of a model's calls",
     "autodiff.programs.backend": "a model's function, by autograd's backend",
-    "autodiff.programs.shortcuts": "the function that it wrote itself of a program",
     "autodiff.models.model": "a model's function: part of a task, or of a parcel",
     "autodiff.models.failures": "what it has just pickled, to see if another process can load it",
     "autodiff.values.memory": "a tape that a worker or a spill file had: Dask loads its bytes",

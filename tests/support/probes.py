@@ -16,6 +16,7 @@ from distributed import get_worker
 from waiting import Gate, wait_until
 
 import daskgrad as dg
+from daskgrad.derivatives.objectives import Objective
 
 
 def write(path, line):
@@ -210,3 +211,20 @@ def deep_chain(x, log):
 def ruled(x):
     """The identity; a test gives it rules."""
     return x
+
+
+def objective_of(gradient):
+    """What ``dg.value_and_grad`` keeps of the function that it differentiates; None where that is
+    left to its graph."""
+    held = [cell.cell_contents for cell in gradient.__closure__]
+    return next((thing for thing in held if type(thing) is Objective), None)
+
+
+def whole_programs(gradient):
+    """The programs of value and gradient, and why there is none for some calls."""
+    programs = objective_of(gradient)._find()
+    entries = list(programs._entries.values())
+    return [way for entry in entries for way in entry.ways], [
+        programs.impurity,
+        *[entry.refusal for entry in entries],
+    ]

@@ -46,7 +46,7 @@ from daskgrad.autodiff.values.rows import (
     is_small,
     loose_rows,
 )
-from daskgrad.autodiff.values.trees import Children, flatten
+from daskgrad.autodiff.values.trees import BOXES, Children, flatten
 
 # -------------------------------------------------------------------------------------------------
 # Selections: cotangents of entries of an array that a model returned, as rows.
@@ -183,6 +183,8 @@ def capture_item(
             return Captured(item, None, ())
     elif is_entry(value, index):
         return Captured(item_of(index, Blame("forward", model, call, inputs)), None, ())
+    elif type(value) in BOXES and value.ndim and not active[0].asked:
+        model = model._replace(keep="tape")  # which adds to zeros, as rows are made arrays
     return capture(model, call, active, canonical(inputs))
 
 

@@ -17,7 +17,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model, trace_block
-from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock, TracedCall
+from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.cotangents import Leaves, Seed
 from daskgrad.autodiff.values.descriptions import describe
@@ -146,6 +146,7 @@ class Tracer:
             and not self._asked
             and self._model.keep in ("auto", "gradient")
             and hasattr(self._backend, "trace_block")
+            and recorder.get() is None
         )
 
     @property
@@ -179,7 +180,8 @@ class Tracer:
 
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
-        leaves, tape = run_as_model(self._backend.trace, call, self._arrays)
+        trace = recorder.get() or self._backend.trace
+        leaves, tape = run_as_model(trace, call, self._arrays)
         self._seconds = clock.seconds() - start
         leaves = list(map(release_leaf, leaves))
         return unflatten(call.structure, leaves), leaves, tape
@@ -276,8 +278,10 @@ class Tracer:
             return True
         dense = [array for n, array in enumerate(self._arrays) if n not in self._asked]
         size = cotangents.nbytes(dense)
+        if size <= cotangents.SMALL:
+            return True
         held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
-        return size <= cotangents.SMALL or size <= (held_nbytes(tape) if held is None else held)
+        return size <= (held_nbytes(tape) if held is None else held)
 
     def _zero(self) -> Gradient:
         return Gradient((None,) * len(self._primals))

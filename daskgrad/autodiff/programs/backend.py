@@ -16,7 +16,7 @@ import numpy as np
 from daskgrad.autodiff import tape
 from daskgrad.autodiff.programs.blocks import trace_block
 from daskgrad.autodiff.programs.store import Programs
-from daskgrad.autodiff.programs.watch import SMALL, content_of, is_rule
+from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_rule
 from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.trees import flatten, unflatten
@@ -42,12 +42,14 @@ class Compiled:
         return self.fun(*args, **kwargs)
 
 
-def prepare(fun: Any, is_vouched: bool = True) -> Compiled:
+def prepare(
+    fun: Any, is_vouched: bool = True, kind: Callable[[bool], Programs] = Programs
+) -> Compiled:
     """The function of a model with its programs, which earlier calls may have made."""
     if type(fun) is Compiled:
         return fun
 
-    make = partial(Programs, is_vouched)
+    make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
         return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
@@ -133,6 +135,8 @@ class Key:
             return (kind,), (value.func, value.args, value.keywords)
         if kind is dict:
             return (kind, len(value)), (*value, *value.values())
+        if kind in MODELS:
+            return (kind,), MODELS[kind](value)
         return (kind, 0), value if kind in (tuple, list) else None
 
 

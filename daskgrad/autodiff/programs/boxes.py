@@ -36,6 +36,8 @@ from daskgrad.autodiff.tape import rule_calls
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
+from daskgrad.autodiff.values.protection import BARE
+from daskgrad.autodiff.values.trees import BOXES
 
 GETITEM: Any = ArrayBox.__getitem__  # autograd's primitive
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
@@ -46,6 +48,7 @@ BY_PRIMITIVES = anp.sin.__code__  # autograd's wrapper that records calls
 BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
 STATIC |= {type, isinstance}
+OF_LAYOUT = {"flags", "nbytes", "base", "strides", "itemsize"}
 OF_MEMORY = {np.shares_memory, np.may_share_memory}
 LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
@@ -189,6 +192,23 @@ class RecordingBox(Hiding, ArrayBox):
     def plain(self) -> "RecordingBox":
         return self
 
+    def read_only(self) -> "RecordingBox":
+        """The same, of which views are known."""
+        value = HIDDEN.__get__(self).view()
+        value.setflags(write=False)
+        return RecordingBox(value, self._trace, self._node)
+
+    def boxed(self, constant: Any) -> "RecordingBox":
+        """A constant of this recording: what is computed of it is recorded."""
+        step = Step.of_call(self._node.recording, constant, same, (constant,), {})
+        return RecordingBox(constant, self._trace, step)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is the constant one, whatever the data."""
+        step = self._node
+        return step.fun is same and not isinstance(step.args[0], Step) and step.args[0] == 1.0
+
     def unboxed(self) -> "RecordingBox":
         """The plain array or number that ``dg.value`` takes out of a trace."""
         is_array = type(HIDDEN.__get__(self)) is np.ndarray
@@ -218,7 +238,10 @@ class RecordingBox(Hiding, ArrayBox):
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
 
     def __pow__(self, exponent: Any) -> Any:
-        return power(self, exponent)
+        return NotImplemented if is_node(exponent) else power(self, exponent)
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if is_node(other) else super().__matmul__(other)
 
     def __rpow__(self, base: Any) -> Any:
         return power(base, self)
@@ -230,6 +253,8 @@ class RecordingBox(Hiding, ArrayBox):
         return call_of_data(operator.getitem, (self, index), {})
 
     def __getattr__(self, name: str) -> Any:
+        if name in OF_LAYOUT and array_boxes.package_of(sys._getframe(1)) == "daskgrad":
+            return getattr(HIDDEN.__get__(self), name)
         if not name.startswith("__") and name != "tocsr":  # for which operators look
             self.refusal(f"the model uses the attribute {name!r} of a traced value")
         raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
@@ -250,6 +275,11 @@ class RecordingBox(Hiding, ArrayBox):
         raise self.refusal("the model looks for a number in a dict or set")
 
 
+def is_node(operand: Any) -> bool:
+    """Whether an operand is of a graph, and has the operator."""
+    return hasattr(type(operand), "__dask_graph__")
+
+
 def refusing(name: str) -> Callable:
     def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
         raise self.refusal(f"the model calls {name} of a traced value", name)
@@ -262,6 +292,8 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
     own = getattr(ArrayBox, name, None)
 
     def method(self: RecordingBox, *others: Any) -> Any:
+        if any(map(is_node, others)):
+            return NotImplemented
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
         if are_data(operands):
             return call_of_data(fun, operands, {})
@@ -415,6 +447,8 @@ RECORDING: dict[Any, type] = {
 }
 HIDING = set(RECORDING.values())
 ARRAYS = (np.ndarray, np.generic, *PYTHONS)
+BARE.add(RecordingBox)
+BOXES.add(RecordingBox)
 INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"])
 
 

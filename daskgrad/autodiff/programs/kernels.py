@@ -3,7 +3,8 @@
 Most are private to NumPy: where they are not found, the functions themselves are called.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,30 @@ def columns(matrix: np.ndarray, rows: slice, numbers: np.ndarray) -> np.ndarray:
     if rows == EVERY and matrix.nbytes >= LARGE and matrix.flags.c_contiguous:
         return np.asfortranarray(matrix.take(numbers, axis=1))
     return matrix[rows, numbers]
+
+
+# The context in which NumPy's floating-point errors are exceptions: to enter it by ``np.errstate``
+# takes longer than some programs.
+state: Any = found("_core", "umath", "_extobj_contextvar")
+make_state: Any = found("_core", "umath", "_make_extobj")
+RAISING: Any = {"divide": "raise", "over": "raise", "invalid": "raise"}
+usual = None if state is None else Context().run(state.get)  # nobody has changed it
+raising = None if make_state is None else Context().run(lambda: make_state(**RAISING))
+
+
+def raise_errors(fun: Callable, args: Sequence[Any]) -> Any:
+    """Calls a function, with exceptions in the place of NumPy's warnings."""
+    if raising is None or state is None or state.get() is not usual:
+        with np.errstate(**RAISING):
+            return fun(*args)
+    token = state.set(raising)
+    try:
+        return fun(*args)
+    finally:
+        state.reset(token)
+
+
+def fill(array: np.ndarray, value: Any) -> np.ndarray:
+    """``array[...] = value``; the array."""
+    array[...] = value
+    return array

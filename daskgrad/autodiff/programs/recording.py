@@ -5,7 +5,8 @@ the data is taken for a constant.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from daskgrad.autodiff.programs.steps import Recording, Step, Unrecordable
 from daskgrad.autodiff.rules.indexing import Selection
 from daskgrad.autodiff.tape.boxes import advice_about, frames_of, kind_of, place_of
 from daskgrad.autodiff.tape.reverse import Tape, trace
+from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
 
 
@@ -105,7 +107,69 @@ def run_on_boxes(
     return list(map(output_of, [*outputs, *pulled])), examples, end
 
 
-def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Sequence[int]) -> None:
+@contextmanager
+def recording_models() -> Iterator[None]:
+    """A context in which models whose arguments are boxes are recorded, whatever their backends."""
+    token = recorder.set(trace_recorded)
+    try:
+        yield
+    finally:
+        recorder.reset(token)
+
+
+class RecordedTape(Tape):
+    """The tape of a model within an evaluation that is recorded; its pulls are recorded, too."""
+
+    __slots__ = ("arrays",)
+
+    def __init__(self, tape: Tape, arrays: Sequence[Any]):
+        super().__init__(tape.roots, tape.ends)
+        self.arrays = list(map(HIDDEN.__get__, arrays))
+
+    @property
+    def tape_nbytes(self) -> int:
+        """What the tape of plain arrays would hold."""
+        held = [HIDDEN.__get__(x) if is_box(x) else x for x in self.held_arrays()]
+        return sum({id(array): array.nbytes for array in held}.values())
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        return self.pull_rows(cotangents)
+
+    def pull_rows(
+        self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
+    ) -> list[Any]:
+        recording = self.roots[0].recording
+        if is_term:
+            require_no_slices(self, self.arrays, asked)
+        recording.is_trusted = True
+        try:
+            return super().pull_rows(cotangents, asked) if asked else super().pull(cotangents)
+        finally:
+            recording.is_trusted = False
+            require_few(recording)
+
+
+MOST_STEPS = 4000  # of an evaluation: a longer one takes much longer to run than what is saved
+MOST_HELD = 2**28  # bytes that these compute
+
+
+def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Tape]:
+    """What a backend's ``trace`` returns, of boxes of a recording."""
+    if not all(map(is_box, arrays)):
+        raise Unrecordable("a model takes in a value that does not depend on the arguments")
+    outputs, tape = trace(fun, arrays, RecordedNode)
+    require_few(tape.roots[0].recording)
+    return outputs, RecordedTape(tape, arrays)
+
+
+def require_few(recording: Recording) -> None:
+    steps = recording.steps
+    held = sum([getattr(step.value, "nbytes", 0) for step in steps if type(step) is Step])
+    if len(steps) > MOST_STEPS or held > MOST_HELD:
+        raise Unrecordable(f"it takes {len(steps):,} calls and more, which hold {held:,} bytes")
+
+
+def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Collection[int]) -> None:
     """Raises if a cotangent is one that stays a slice in a sum of terms."""
     large = {
         root

@@ -24,6 +24,7 @@ from daskgrad.autodiff.programs.calls import (
     calls_in,
     cut,
     guard,
+    kind_of,
     may_raise,
     replaced,
     value_of,
@@ -37,6 +38,7 @@ import_after("autograd.scipy.stats", "daskgrad.autodiff.programs.density_calls")
 RULES: dict[Any, list[Callable]] = {}
 VIEWS = {operator.getitem, np.reshape, np.transpose, np.real, np.imag, np.ravel, np.squeeze}
 VIEWS |= {np.swapaxes, np.moveaxis, np.expand_dims, np.broadcast_to, np.diagonal, np.diag}
+NUMBERS = (np.float64, np.float32)
 REAL = (np.dtype(np.float64), np.dtype(np.float32))
 
 
@@ -82,10 +84,29 @@ def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> Ca
         options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
         is_usual = next(calls_in(options), None) is None  # no axis or shape is data
         is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
+        other = folded(new) if not is_alone else None
         others = (each(new, emit) for each in rules.get(call.fun, ()) if is_usual)
-        other = next((each for each in others if each is not None), None)
+        if other is None:
+            other = next((each for each in others if each is not None), None)
         made[call] = append(new) if other is None else other
     return needed(program._replace(calls=calls, outputs=replaced(program.outputs, made)))
+
+
+def folded(call: Call) -> Any:
+    """A number that is computed of numbers alone, as of the cotangent one; or what is multiplied by
+    one, in which no bit changes."""
+    if not (call.fun in ARITHMETIC or isinstance(call.fun, np.ufunc)) or call.kwargs:
+        return None
+    operands = list(calls_in(call.args))
+    if not operands and type(call.value) in NUMBERS:
+        return call.value if np.isfinite(call.value) else None
+    is_product = call.fun in (operator.mul, np.multiply) and len(operands) == 1
+    if is_product and type(operands[0].value) is type(call.value):
+        (one,) = [arg for arg in call.args if arg is not operands[0]] or (None,)
+        is_one = type(one) in NUMBERS and one == 1.0
+        if is_one and kind_of(operands[0].value) == kind_of(call.value):
+            return operands[0]
+    return None
 
 
 def not_shared(program: CallList) -> set[Call]:
@@ -551,3 +572,43 @@ def by_kernel(call: Call, emit: Callable) -> Any:
     if call.kwargs or not are_double:
         return None
     return emit(QUICKER[call.fun], call.args, {}, call.value)
+
+
+# ----------------------------------------------------------------------------- arrays of others
+
+
+INTO: dict[Any, Any] = {operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply}
+INTO |= {operator.truediv: np.divide, operator.neg: np.negative}  # BLAS may have other bits
+INTO |= {ufunc: ufunc for ufunc in INTO.values()}
+
+
+def storing(program: CallList) -> CallList:
+    """The list that writes its outputs but the first into arrays, further inputs: at once where an
+    output is exactly rounded and is not changed."""
+    changed = {call.args[0] for call in program.calls if call.fun in IN_PLACE}
+    arrays: list[Call] = []
+    outputs = program.outputs[:1]
+    made: dict[Call, Call] = {}
+    last: list[Call] = []
+    for output in program.outputs[1:]:
+        if output is None:
+            outputs.append(None)
+            continue
+        value = value_of(output)
+        arrays.append(Call(None, (), {}, np.array(value)))
+        is_new = isinstance(output, Call) and output not in changed and output not in made
+        if is_new and output.fun in INTO and type(value) is np.ndarray and value.dtype in REAL:
+            args = (*output.args, arrays[-1])
+            made[output] = Call(INTO[output.fun], args, {}, value, output.place)
+            outputs.append(output)
+        else:
+            last.append(Call(kernels.fill, (arrays[-1], output), {}, arrays[-1].value))
+            outputs.append(last[-1])
+    moved: dict[Call, Call] = {}
+    end = [call.fun for call in program.calls].index(cut)
+    for call in [*program.calls[:end], *last, *program.calls[end:]]:
+        new = made.get(call, call)
+        args, kwargs = replaced((new.args, new.kwargs), moved)
+        moved[call] = Call(new.fun, args, kwargs, new.value, new.place)
+    inputs, calls = [*program.inputs, *arrays], [*moved.values()]
+    return program._replace(inputs=inputs, calls=calls, outputs=replaced(outputs, moved))

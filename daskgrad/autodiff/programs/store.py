@@ -13,13 +13,13 @@ error, since results before it may be wrong.
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
-from daskgrad.autodiff.programs.shortcuts import Shortcuts
 from daskgrad.autodiff.programs.signatures import (
     Arguments,
     Signature,
@@ -87,7 +87,6 @@ class Programs:
         self.impurity = impurity  # why there are no programs
         self._entries: dict[Any, Entry] = {}
         self._items: dict[Hashable, dict[Hashable, Entry]] = {}
-        self._shortcuts: dict[Any, Shortcuts] = {}
         self._containers: dict[Any, str | None] = {}  # what is impure in structures of arguments
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
@@ -98,16 +97,6 @@ class Programs:
     def is_cold(self) -> bool:
         """Whether calls are not looked at yet."""
         return self._cold > 0
-
-    def shortcuts(
-        self, key: tuple[tuple[int, ...], bool, bool, Any], asked: Callable[[tuple], Sequence[int]]
-    ) -> Shortcuts | None:
-        """Those of the programs, if nothing has changed to which the function refers; the last
-        entry of ``key`` tells those apart for which other leaves are ``asked``."""
-        if self.watch is None or self.impurity is not None or self.watch.has_changed():
-            return None
-        found = self._shortcuts.get(key)
-        return found or self._shortcuts.setdefault(key, Shortcuts(self, *key[:3], asked))
 
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
@@ -214,9 +203,7 @@ class Programs:
         outputs: Sequence[Any],
         pull: Callable[[], Sequence[Any]],
     ) -> None:
-        """Compares a call by a program with the tape, and decides when to do so again."""
-        calls = self.calls
-        self._next = calls + min(calls, SELDOM)
+        """Compares a call of a program with the tape, and decides when to do so again."""
         expected, tape = trace(*called)
         is_same = are_same(outputs, expected)
         try:
@@ -225,13 +212,18 @@ class Programs:
             pulled = None
         if pulled is not None:
             is_same &= are_same(pulled, pull_as_asked(tape, way.program.examples, way.asked))
+        self._compared(fun, is_same)
+
+    def _compared(self, fun: Callable, is_same: bool) -> None:
+        """A call of a program was compared: decides when to do so again, unless it is wrong."""
+        self._next = self.calls + min(self.calls, SELDOM)
         if not is_same:
             raise NondeterministicModelError(
                 f"the compiled program of {name_of(fun)!r} and the model itself returned different "
-                f"values or gradients for the same arguments, at call {calls} of its programs; "
-                f"results since the last comparison may be wrong. The model refers to something "
-                f"that changes and is not an argument, or draws random numbers: pass that as an "
-                f"argument, or say dg.delayed(model, compile=False)"
+                f"values or gradients for the same arguments, at call {self.calls} of its "
+                f"programs; results since the last comparison may be wrong. The model refers to "
+                f"something that changes and is not an argument, or draws random numbers: pass "
+                f"that as an argument, or say dg.delayed(model, compile=False)"
             )
 
     # ------------------------------------------------------------------------------ new programs
@@ -247,22 +239,33 @@ class Programs:
         """By the tape; makes a program for later calls if it is time to do so."""
         begin = clock.seconds()
         outputs, tape = trace(call, arrays)
-        seconds = clock.seconds() - begin
+        self._count(fun, entry, arguments, outputs, tape, clock.seconds() - begin)
+        return outputs, tape
+
+    def _count(
+        self,
+        fun: Callable,
+        entry: Entry,
+        arguments: Any,
+        outputs: Sequence[Any],
+        tape: Any,
+        seconds: float,
+    ) -> None:
+        """Counts a call without a program, which took so long; makes one if it is time to do so."""
         entry.calls += 1
         if entry.calls >= self.price and not entry.refusal and len(entry.ways) < MOST_WAYS:
-            entry.calls = 0  # so that no other thread does the same
+            entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, arguments, outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
                 self.look_at(fun, again=True)
-        return outputs, tape
 
     def _add_way(
         self,
         fun: Callable,
         entry: Entry,
-        arguments: Arguments,
+        arguments: Any,
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
@@ -270,16 +273,19 @@ class Programs:
         """Makes a program for the way that a call took, and compares it with the tape, whose
         forward pass took so long; tells why, if there is none."""
         begin, signature = clock.seconds(), entry.signature
-        held = sum([array.nbytes for array in tape.held_arrays()])
+        held = sum([array.nbytes for array in tape.held_arrays()]) if tape is not None else 0
         if held > MOST_HELD:
             return f"its tape holds {held:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            with np.errstate(all="ignore"):
-                way = make_way(fun, arguments.layout, signature, name_of(fun))
+            way = self._completed(fun, make_way(fun, arguments.layout, signature, name_of(fun)))
+            with np.errstate(all="ignore"), way.context or nullcontext():
                 own, residuals = way.program.forward(*arguments.inputs(signature))
                 pulled = way.program.pull_examples(residuals)
                 middle = clock.seconds()
-                expected = pull_as_asked(tape, way.program.examples, signature.asked)
+                examples = way.program.examples
+                expected = (
+                    pull_as_asked(tape, examples, signature.asked) if tape is not None else []
+                )
         except Unrecordable as error:
             return str(error)
         except Exception as error:  # the tape raised none: it is the program's
@@ -299,6 +305,10 @@ class Programs:
         self._keep(entry, way._replace(tape_nbytes=held))
         return None
 
+    def _completed(self, fun: Any, way: Way) -> Way:
+        """A new program with what else its calls need."""
+        return way
+
     def _keep(self, entry: Entry, way: Way) -> None:
         """Adds a program, and drops those of other signatures if all keep too many bytes."""
         entry.ways.append(way)
@@ -306,7 +316,7 @@ class Programs:
         for other in list(self._entries.values()):
             if self._nbytes > MOST_BYTES and other is not entry:
                 self._nbytes -= sum([each.program.nbytes for each in other.ways])
-                other.ways, other.batches, self._shortcuts = [], {}, {}
+                other.ways, other.batches = [], {}
         code = way.program.forward.__code__
         if code not in self._codes:
             self._codes.add(code)

@@ -38,6 +38,8 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
+MODELS: dict[type, Callable[[Any], tuple]] = {}  # of a model its function, and what else it is
+PACKAGE = "daskgrad"
 COMPARISONS = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
@@ -60,14 +62,16 @@ class Watch:
 
     def __init__(self, fun: Callable, room: float = 0, is_vouched: bool = False):
         self.impurity: str | None = None
+        self.of, self.room = weakly(fun), room
         self._same: list[tuple[Callable, Any]] = []  # what returns the same object
         self._equal: list[tuple[Callable, Any]] = []  # what returns an equal one
         self._kept: list[Any] = []  # so that no other object has its id
         self._room, self._stops = room, not is_vouched
         self._functions = 0
-        self._names: set[str] = set()  # attributes that the code may mean
+        self.names: set[str] = set()  # attributes that the code may mean
         self._holders: list[tuple[Callable, set[str]]] = []  # objects, and those that were followed
         self._has_modules = False  # that are passed on
+        self.of_package: set[str] = set()  # names of this package that the code means
         self._seen: dict[int, Any] = {}
         self._itself: Any = fun  # which a recursive function refers to; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
@@ -97,14 +101,14 @@ class Watch:
         for thing, name in things:
             self._follow(thing, name)
         before = None
-        while before != (before := (len(self._holders), len(self._names))):
+        while before != (before := (len(self._holders), len(self.names))):
             for holder, done in list(self._holders):
-                names = self._names - done
+                names = self.names - done
                 done |= names
                 self._follow_attributes(holder(), names)
         self._seen = {}
-        if self._has_modules and not self._names.isdisjoint(CHANGING):
-            self._refuse(f"it uses {min(self._names & CHANGING)!r}")
+        if self._has_modules and not self.names.isdisjoint(CHANGING):
+            self._refuse(f"it uses {min(self.names & CHANGING)!r}")
         if len(self._same) + len(self._equal) > MOST:
             self._refuse(f"it refers to more than {MOST} objects that may change")
 
@@ -120,6 +124,8 @@ class Watch:
         self._seen[id(thing)] = thing
         if kind is np.ndarray or kind is np.void:  # a row is a view
             self._follow_array(thing, name)
+        elif kind in MODELS:
+            self._follow_model(thing)
         elif isinstance(thing, partial):
             self._follow_all([thing.func, thing.args, thing.keywords], name)
         elif isinstance(thing, types.MethodType):
@@ -143,13 +149,26 @@ class Watch:
             self._hold(thing)
         else:
             self._refuse(impurity_of_library(thing, name))
-            self._names.add(getattr(thing, "__name__", name))
+            self.names.add(getattr(thing, "__name__", name))
             if not is_lasting(kind.__module__):
                 self._hold(thing)
 
     def _follow_all(self, things: Iterable[Any], name: str) -> None:
         for thing in list(things):
             self._follow(thing, name)
+
+    def _follow_model(self, model: Any) -> None:
+        """A model that is called: its function has a watch of its own kind."""
+        fun, is_compiled, is_vouched, *_ = MODELS[type(model)](model)
+        if not is_compiled:
+            return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
+        inner = Watch(fun, self._room, is_vouched)
+        self._room = inner._room
+        self.names |= inner.names  # of what it takes in, which is followed here
+        self._same += inner._same
+        self._equal += inner._equal
+        self._kept.append(inner)
+        return self._refuse(None if is_vouched else inner.impurity)
 
     def _follow_array(self, array: Any, name: str) -> None:
         if array.dtype.hasobject:
@@ -192,7 +211,9 @@ class Watch:
         if is_primitive(fun):
             return None
         if all(map(is_lasting, modules_of(fun))):
-            self._names.add(fun.__name__)  # NumPy's functions call methods of their name
+            self.names.add(fun.__name__)  # NumPy's functions call methods of their name
+            if fun.__module__.split(".")[0] == PACKAGE:
+                self.of_package.add(fun.__name__)
             return self._refuse(impurity_of_path(path_of(fun)))
         self._functions += 1
         if self._functions > MOST:
@@ -204,13 +225,16 @@ class Watch:
         if vars(fun):
             self._holders.append((weakly(fun), set()))
         code = read(fun.__code__)
-        self._names |= code.attributes
+        self.names |= code.attributes
         self._refuse(code.impurity)
         self._has_modules |= code.imports
-        for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
+        for number, (name, cell) in enumerate(
+            zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
+        ):
             value = content_of(cell)
             if value is not self._itself:
-                self._same.append((partial(content_of, cell), value))
+                is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
+                self._equal.append((is_there, True))
                 self._follow_paths(value, name, code.outer.get(name, ()))
         for name, paths in code.globals.items():
             value = fun.__globals__.get(name, MISSING)
@@ -234,6 +258,8 @@ class Watch:
                 known = f"{known}.{attribute}"
                 if is_lasting(thing.__name__):
                     self._refuse(impurity_of_path(f"{thing.__name__}.{attribute}"))
+                    if thing.__name__ == PACKAGE:
+                        self.of_package.add(attribute)
                     thing = getattr(thing, attribute, MISSING)
                     if not isinstance(thing, types.ModuleType):
                         thing = MISSING  # what a library has does not change
@@ -327,6 +353,13 @@ def content_of(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def is_content(fun: Callable[[], Any], number: int, reference: Callable[[], Any]) -> bool:
+    """Whether a variable of a function refers to the same thing; neither is kept alive."""
+    found, value = fun(), reference()
+    is_gone = value is None and type(reference) is weakref.ref
+    return found is None or (content_of(found.__closure__[number]) is value and not is_gone)
 
 
 def elements_of(container: Any) -> list:

@@ -9,7 +9,7 @@ from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.calls import CallList, value_of
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.recording import record
-from daskgrad.autodiff.programs.rewrites import rewritten
+from daskgrad.autodiff.programs.rewrites import rewritten, storing
 from daskgrad.autodiff.programs.signatures import Signature, has_changed
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.writing import written, written_as_one
@@ -26,13 +26,14 @@ class Way(NamedTuple):
     """A program for one way through the model's branches, and the structure of its value.
 
     ``asked``: the numbers of the arrays whose cotangents are rows; ``tape_nbytes``: of the arrays
-    that the tape holds for such a call.
+    that the tape holds for such a call; ``context``: what a whole evaluation runs in.
     """
 
     program: Program
     structure: Any
     asked: Sequence[int]
     tape_nbytes: int = 0
+    context: Any = None
 
 
 class BatchProgram(NamedTuple):
@@ -48,6 +49,7 @@ class BatchProgram(NamedTuple):
 def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
     calls, examples, structure, _ = recorded_way(fun, layout, signature)
+    calls = storing(calls) if getattr(fun, "stores", False) else calls
     structure = LEAF if structure == LEAF else structure
     return Way(written(calls, name, examples), structure, layout.asked)
 
@@ -102,15 +104,3 @@ def recorded_way(
     inputs = [layout.leaves[place] for place in signature.places]
     calls, examples = record(leaves_of_value, inputs, active, layout.asked)
     return rewritten(calls), examples, structures[0], active
-
-
-def program_of(
-    fun: Callable[..., Sequence[Any]],
-    leaves: Sequence[Any],
-    active: Sequence[int],
-    asked: Sequence[int] = (),
-    name: str = "model",
-) -> Program:
-    """The program of a function of leaves (see ``record``)."""
-    calls, examples = record(fun, leaves, active, asked)
-    return written(rewritten(calls), name, examples)

@@ -1,12 +1,16 @@
 """Traced calls: a call of a model as a backend traces it, and the calls on a block of items."""
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
 import optree
 
 from daskgrad.autodiff.values.trees import flatten
+
+# What traces the calls of models in place of their backends, while a whole evaluation is recorded.
+recorder: ContextVar[Callable | None] = ContextVar("records what models do", default=None)
 
 
 class Layout(NamedTuple):

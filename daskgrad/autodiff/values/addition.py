@@ -386,6 +386,6 @@ def require_numbers(leaves: Sequence[Any]) -> None:
 def _add_leaf(first: Any, second: Any, owned: bool) -> Any:
     require_numbers((first, second))
     first, second = as_summand(first), as_summand(second)
-    if owned and isinstance(first, np.ndarray) and first.dtype == getattr(second, "dtype", None):
+    if owned and type(first) is np.ndarray and first.dtype == getattr(second, "dtype", None):
         return np.add(first, second, out=first)
     return first + second

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.values.trees import BOXES
+
 SAMPLES = 64
 
 Fingerprint = tuple[Any, ...]
@@ -36,6 +38,8 @@ def agree(first: Fingerprint, second: Fingerprint) -> bool:
 def _leaf_print(leaf: Any) -> Any:
     if type(leaf) is float or type(leaf) is np.float64:
         return float(leaf)
+    if type(leaf) in BOXES:
+        return None
     if isinstance(leaf, np.ndarray | np.generic | complex):
         return _array_print(np.asarray(leaf))
     return leaf

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.trees import BOXES, flatten
 from daskgrad.random import STATEFUL
 
 # Classes of leaves that nobody can write into and that hold nothing else; classes of the libraries,
@@ -50,6 +50,8 @@ def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
 def read_only(array: np.ndarray) -> np.ndarray:
     """A read-only view of an array; the array itself if it is read-only."""
     if array.flags.writeable:
+        if type(array) in BOXES:
+            return array.read_only()  # type: ignore[attr-defined]
         array = array.view()
         array.setflags(write=False)
         if type(array) is not np.ndarray:

@@ -16,6 +16,7 @@ NAMESPACE = "daskgrad"
 
 
 LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
+BOXES: set[type] = set()  # of arrays in an evaluation that is recorded, which has no memory
 LEAF_TYPES = {np.ndarray, np.float64, float, int, type(None)}  # and a backend's boxes of arrays
 
 

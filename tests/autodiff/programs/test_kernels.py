@@ -97,3 +97,16 @@ def test_a_program_selects_columns_so_with_the_bits_of_the_tape(monkeypatch, ask
     )
     for _ in range(5):
         assert pickle.dumps(by_program(*leaves)) == pickle.dumps(by_tape(*leaves))
+
+
+def test_floating_point_errors_are_raised_and_other_settings_stay():
+    assert kernels.state is not None
+    assert kernels.raising is not None
+    tiny = np.array([1e-300])
+    assert kernels.raise_errors(lambda: tiny * tiny, ()) == 0.0
+    for wrong in (lambda: tiny / 0.0, lambda: np.log(-tiny), lambda: 1.0 / tiny / tiny):
+        with pytest.raises(FloatingPointError):
+            kernels.raise_errors(wrong, ())
+    assert np.geterr()["divide"] == "warn"
+    with np.errstate(under="raise"), pytest.raises(FloatingPointError, match="underflow"):
+        kernels.raise_errors(lambda: tiny * tiny, ())

@@ -6,10 +6,10 @@ import autograd.scipy.stats as stats
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.ways import program_of
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 

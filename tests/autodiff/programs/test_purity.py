@@ -276,7 +276,6 @@ IMPURE = {
     "identity": (lambda x, y: np.sum(x) if x is y else np.sum(y), "two objects are the same one"),
     "dunders": (lambda x: np.sum(x) * len(helper.__globals__), "it uses '__globals__'"),
     "imports": (imports_time, "it imports 'time'"),
-    "model": (lambda x: MODEL(x), "an object of type DelayedModel"),
     "loud method": (lambda x: Loud(x[0]).scaled(2.0), "it calls 'print'"),
 }
 

@@ -12,6 +12,7 @@ import daskgrad as dg
 from daskgrad.autodiff.programs import store
 from daskgrad.autodiff.programs.backend import prepare
 from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.derivatives.objectives import Objective
 
 X = np.linspace(0.5, 1.5, 4)
 
@@ -28,6 +29,7 @@ def tape(monkeypatch, clock):
 
     monkeypatch.setattr(store, "trace", trace)
     monkeypatch.setattr(store, "CALLS", 10)
+    monkeypatch.setattr(Objective, "call", lambda self, args, otherwise, out: otherwise())
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         yield calls
 

@@ -1,0 +1,306 @@
+"""Whole calls: functions of which a call is one program, with nothing between the caller and NumPy.
+
+Such a function is a derivative of something that calls models. Its arguments are told apart by
+types, shapes and dtypes; whatever is not as usual, an exception and a comparison that is due are
+left to the ordinary way, which does the same with all checks.
+"""
+
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.purity import is_of_library
+from daskgrad.autodiff.programs.signatures import (
+    LOOKED_AT,
+    STATIC,
+    Signature,
+    are_same,
+    signature_of,
+)
+from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.store import Entry, Programs
+from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.ways import Way
+from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.autodiff.rules.math_reductions import spread
+from daskgrad.autodiff.tape.reverse import trace
+from daskgrad.autodiff.tape.traced_call import Layout, recorder
+from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.trees import flatten, unflatten
+
+USED = {"delayed", "map_sum", "map_mean", "reduce_sum", "sum", "zip", "stop_gradient", "value"}
+RUNS = {"compute", "persist", "visualize"}  # of nodes
+PLAIN = {np.zeros, np.array, np.where, np.copy, np.concatenate, spread.fun, kernels.fill}
+PAIR = flatten((0.0, 0.0))[1]
+FAILED = object()
+MOST_KINDS = 256  # of arguments of one function
+LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, and in C or Fortran order
+
+
+class Unusual(Exception):
+    """An argument that is not of the usual kinds."""
+
+
+def kind_of(value: Any, leaves: list[Any]) -> Any:
+    """What tells arguments apart that take different programs; enters the leaves that are inputs.
+
+    Raises
+    ------
+    Unusual
+        unless all leaves are plain numbers, constants, and arrays in C or Fortran order, in lists,
+        tuples, and dicts whose keys are strings.
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        flags = value.flags.num & LAYOUT
+        if flags not in CONTIGUOUS:
+            raise Unusual
+        leaves.append(value)
+        return value.shape, value.dtype, flags
+    if kind is dict:
+        kinds: list[Any] = [kind]
+        for name, each in value.items():
+            if type(name) is not str:
+                raise Unusual
+            kinds += (name, kind_of(each, leaves))
+        return tuple(kinds)
+    if kind is list or kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_make")):
+        return kind, *[kind_of(each, leaves) for each in value]
+    if kind in STATIC:
+        leaves.append(value)
+        return kind, value
+    if kind is float or kind is complex or issubclass(kind, np.number | np.bool_):
+        leaves.append(value)
+        return kind
+    raise Unusual
+
+
+def numbered(value: Any, leaves: list[Any]) -> Any:
+    """An argument with numbers in the places of its leaves, as ``kind_of`` enters them."""
+    if isinstance(value, dict):
+        return {name: numbered(each, leaves) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [numbered(each, leaves) for each in value]
+        return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+    leaves.append(value)
+    return len(leaves) - 1
+
+
+class Known(NamedTuple):
+    """Arguments of one kind: their entry; the places of a program's inputs among their leaves; and
+    of inputs that are Python's numbers, and become NumPy's, the places and types."""
+
+    entry: Entry
+    places: Sequence[int]
+    numbers: Sequence[tuple[int, type]]
+    are_leaves: bool  # all of them, in their order
+
+    def inputs(self, leaves: Sequence[Any], storage: Sequence[Any]) -> Sequence[Any]:
+        if self.are_leaves:
+            return [*leaves, *storage]
+        found = [leaves[place] for place in self.places]
+        for place, kind in self.numbers:
+            found[place] = kind(found[place])
+        return [*found, *storage] if storage else found
+
+
+class Taken(NamedTuple):
+    """The arguments of one call, and arrays for its results, for whoever makes a program of it."""
+
+    layout: Layout
+    storage: Sequence[Any]
+
+    def inputs(self, signature: Signature) -> list[Any]:
+        return [*[self.layout.leaves[place] for place in signature.places], *self.storage]
+
+
+class Whole(Programs):
+    """The programs of a function whose calls are whole evaluations: of ``fun.layout(args)``.
+
+    It returns a value and a gradient. ``fun.recorded(seconds)`` is what runs on boxes; the
+    ordinary way has taken so long.
+    """
+
+    def _start(self, watch: Watch | None, impurity: str | None) -> None:
+        if watch is not None and not self._is_vouched:
+            others = watch.of_package - USED or watch.names & RUNS
+            impurity = impurity or (f"it uses {min(others)!r}" if others else None)
+        super()._start(watch, impurity)
+        self._known: dict[Any, Known | None] = {}
+        self._least: dict[Any, float] = {}  # seconds of the ordinary way
+
+    def call(
+        self, fun: Any, args: tuple, otherwise: Callable[[], Any], out: Any, watch: Watch | None
+    ) -> Any:
+        """What ``otherwise()`` returns, by a program where there is one for such arguments.
+
+        ``out``: arrays that the gradient is written into; ``watch``: has seen no change just now.
+        """
+        leaves: list[Any] = []
+        storage: list[Any] = []
+        try:
+            kinds: Any = []
+            for arg in args:  # a loop: what is done here is done for every call
+                kinds.append(kind_of(arg, leaves))
+            if out is not None:
+                kinds.append(kind_of(out, storage))
+                storage = storage if type(out) is np.ndarray else flatten(out)[0]
+                storage = storage_in(storage, leaves)
+        except Unusual:
+            return otherwise()
+        if self.looks:
+            kinds += [leaf for leaf in leaves if isinstance(leaf, LOOKED_AT)]
+        kinds = tuple(kinds)
+        known = self._known.get(kinds)
+        if known is not None and known.entry.ways and not self.is_due:
+            own = known.entry.watch
+            if own is watch or not own.has_changed():
+                is_plain = known.are_leaves and not storage
+                inputs = leaves if is_plain else known.inputs(leaves, storage)
+                found = self._by_program(known.entry, inputs, out is not None)
+                if found is FAILED:
+                    return otherwise()
+                if found is not None:
+                    return found if out is None else (found[0], out)
+        if self.is_cold or self.impurity is not None:
+            return self._unseen(otherwise)
+        if known is not None and known.entry.refusal and known.entry.watch is watch:
+            return otherwise()
+        ways = 0 if known is None else len(known.entry.ways)
+        is_compared, begin = bool(ways) and self.is_due, clock.seconds()
+        result = on_tapes(otherwise) if is_compared else otherwise()
+        seconds = clock.seconds() - begin
+        self.look_at(fun)
+        if kinds not in self._known and len(self._known) < MOST_KINDS:
+            self._known[kinds] = self._find(fun, args, out, result[1])
+        known = self._known.get(kinds)
+        if known is None:
+            return result
+        entry, outputs = known.entry, flatten(result)[0]
+        spare = list(map(np.empty_like, storage))
+        if is_compared and entry.ways:
+            found = self._by_program(entry, known.inputs(leaves, spare), out is not None)
+            if found is not None and found is not FAILED:
+                self._compared(fun, are_same(flatten(found)[0], outputs))
+            if found is not None:
+                return result
+        if len(entry.ways) == ways:  # no other thread has made one meanwhile
+            least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
+            taken = Taken(fun.layout(args), spare)
+            self._count(fun.recorded(least), entry, taken, outputs, None, seconds)
+        return result
+
+    def _by_program(self, entry: Entry, inputs: Sequence[Any], stores: bool) -> Any:
+        """What a program returns, in arrays that nobody else has; None if there is none for this
+        data; FAILED after any error or warning of NumPy's: the ordinary way has its own."""
+        self.calls += 1
+        for way in entry.ways:
+            try:
+                if way.context is None:
+                    outputs, _ = kernels.raise_errors(way.program.forward, inputs)
+                else:
+                    with way.context:
+                        outputs, _ = kernels.raise_errors(way.program.forward, inputs)
+            except Diverged:
+                continue
+            except Exception:
+                return FAILED
+            if not stores:
+                own_arrays(outputs)
+            is_pair = way.structure == PAIR
+            return tuple(outputs) if is_pair else unflatten(way.structure, outputs)
+        return None
+
+    def _unseen(self, otherwise: Callable[[], Any]) -> Any:
+        """A call that is not looked at."""
+        self.cold_calls += self.is_cold
+        self._cold = max(self._cold - 1, 0)
+        begin = clock.seconds()
+        result = otherwise()
+        seconds = clock.seconds() - begin
+        self._seconds = min(self._seconds or seconds, seconds)
+        return result
+
+    def _find(self, fun: Any, args: tuple, out: Any, gradient: Any) -> Known | None:
+        """What is known of arguments like these, if programs may take them."""
+        if out is not None and flatten(out)[1] != flatten(gradient)[1]:
+            return None
+        layout = fun.layout(args)
+        signature = signature_of(layout, self.looks)
+        entry = self.known_entry(signature)
+        if entry is None or signature is None:
+            return None
+        leaves: list[Any] = []
+        order: list[int] = flatten((numbered(args, leaves), {}))[0]
+        inputs = [layout.leaves[place] for place in signature.places]
+        places = [order[place] for place in signature.places]
+        pairs = enumerate(zip(inputs, places, strict=True))
+        numbers = [(n, type(x)) for n, (x, place) in pairs if type(x) is not type(leaves[place])]
+        are_leaves = not numbers and places == list(range(len(leaves)))
+        return Known(entry, places, numbers, are_leaves)
+
+    def _completed(self, fun: Any, way: Way) -> Way:
+        if any(map(is_users, way.program.constants.values())):
+            raise Unrecordable("it calls a function of the user's, which gets read-only arrays")
+        uses_blas = " @ " in way.program.source.text or not all(
+            map(is_without_blas, way.program.constants.values())
+        )
+        return way._replace(context=fun.context if uses_blas else None)
+
+
+def on_tapes(call: Callable[[], Any]) -> Any:
+    """A call in which no model has programs: these may be wrong in the same way as others."""
+    token = recorder.set(trace)
+    try:
+        return call()
+    finally:
+        recorder.reset(token)
+
+
+def is_without_blas(constant: Any) -> bool:
+    """Whether the number of threads that BLAS has makes no difference to something."""
+    if not callable(constant) or isinstance(constant, np.ufunc | type):
+        return True
+    return isinstance(getattr(constant, "__self__", None), np.ufunc) or constant in PLAIN
+
+
+def is_users(constant: Any) -> bool:
+    module = getattr(constant, "__module__", None)
+    return callable(constant) and module is not None and not is_of_library(module)
+
+
+def storage_in(out: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The arrays that a gradient is written into, if they share memory with nothing."""
+    found: list[Any] = []
+    for array in out:
+        if array is None:
+            continue
+        if type(array) is not np.ndarray or not array.flags.carray:
+            raise Unusual
+        for other in (*others, *found):
+            if type(other) is np.ndarray and np.may_share_memory(array, other):
+                raise Unusual
+        found.append(array)
+    return found
+
+
+def own_arrays(outputs: list[Any]) -> None:
+    """Copies the arrays among the outputs, after the first, that somebody else holds, too."""
+    for number in range(1, len(outputs)):
+        array = outputs[number]
+        if type(array) is np.ndarray:
+            is_alone = getrefcount(array) == ALONE and array.base is None
+            if not (is_alone and array.flags.writeable):
+                outputs[number] = array.copy()
+
+
+def alone(outputs: list[Any]) -> int:
+    """The references that ``own_arrays`` counts to an array that nobody else holds."""
+    array = outputs[0]
+    return getrefcount(array)
+
+
+ALONE = alone([np.zeros(2)])

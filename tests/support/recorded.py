@@ -1,0 +1,11 @@
+"""Programs of functions of leaves, as models get them."""
+
+from daskgrad.autodiff.programs.recording import record
+from daskgrad.autodiff.programs.rewrites import rewritten
+from daskgrad.autodiff.programs.writing import written
+
+
+def program_of(fun, leaves, active):
+    """The program of a function, differentiated by the leaves at the places ``active``."""
+    calls, examples = record(fun, leaves, active)
+    return written(rewritten(calls), "model", examples)
