@@ -5,7 +5,8 @@ from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.writing import written
 
 
-def program_of(fun, leaves, active):
-    """The program of a function, differentiated by the leaves at the places ``active``."""
-    calls, examples = record(fun, leaves, active)
+def program_of(fun, leaves, active, asked=()):
+    """The program of a function, differentiated by the leaves at the places ``active``, of whose
+    gradients those of the numbers ``asked`` are rows."""
+    calls, examples = record(fun, leaves, active, asked)
     return written(rewritten(calls), "model", examples)

@@ -29,6 +29,7 @@ from daskgrad.autodiff.programs.calls import (
     value_of,
 )
 from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
+from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen
 from daskgrad.autodiff.rules.math_reductions import kept_shape, pull_extreme, spread
@@ -129,7 +130,7 @@ class Batching:
         if make and is_usual:
             try:
                 new = make(call, self)
-            except Diverged:  # these numbers are not for it
+            except Exception:  # these numbers, or a kind of arguments, are not for it
                 new = None
             if new is not None and fits(new.value, call.value):
                 return new
@@ -139,8 +140,10 @@ class Batching:
             del self.calls[before:]
         parts = list(dict.fromkeys(calls_in((call.args, call.kwargs))))
         are_own = [self.made[part] in self.rows for part in parts]
-        fun = Loop(call.fun, (call.args, call.kwargs), parts, are_own)
-        return self.emit(fun, [self.made[part] for part in parts])
+        rows = [self.made[part] for part in parts]
+        if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
+            raise Unrecordable("a function takes several values of an item at once")
+        return self.emit(Loop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
@@ -151,7 +154,7 @@ def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]
         batch.add(call)
     outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
     calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
-    loops = [call.fun.of for call in calls.calls if isinstance(call.fun, Loop)]
+    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is Loop]
     return calls, loops
 
 
@@ -196,24 +199,25 @@ def guard_rows(rows: np.ndarray, answer: bool) -> None:
 
 
 def stay_rows(rows: Any, kind: Any) -> None:
-    if isinstance(rows, np.ndarray) and kind_of(rows[0])[1:] != kind[1:] and rows.ndim > 1:
+    expected = kind[1:] if isinstance(kind, tuple) else ((), np.result_type(kind))
+    if isinstance(rows, np.ndarray) and (rows.shape[1:], rows.dtype) != expected:
         raise Diverged
 
 
 class Loop:
-    """A call for each item; ``parts`` are the calls in its arguments."""
+    """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
+    arguments, some of which are the items' own."""
 
     def __init__(self, fun: Callable, args: tuple, parts: Sequence[Call], are_own: Sequence[bool]):
-        self.of = getattr(fun, "__name__", "c")
-        self.__name__ = f"loop_{self.of}"
-        self._fun, self._args, self._parts, self._are_own = fun, args, parts, are_own
+        self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
 
     def __call__(self, *values: Any) -> Any:
+        """What the comprehension returns."""
         results = []
-        for n in range(len(values[self._are_own.index(True)])):
-            item = [x[n] if own else x for x, own in zip(values, self._are_own, strict=True)]
-            args, kwargs = replaced(self._args, dict(zip(self._parts, item, strict=True)))
-            results.append(self._fun(*args, **kwargs))
+        for n in range(len(values[self.are_own.index(True)])):
+            item = [x[n] if own else x for x, own in zip(values, self.are_own, strict=True)]
+            args, kwargs = replaced(self.args, dict(zip(self.parts, item, strict=True)))
+            results.append(self.fun(*args, **kwargs))
         return stacked(results)
 
 
@@ -253,8 +257,9 @@ def elementwise(call: Call, batch: Batching) -> Any:
             return None
         if fun is operator.pow and not np.ndim(base):  # C's power of a number
             return None
-    if ndim == 0 and isinstance(call.value, complex):  # Python's product has other bits
-        return None
+    is_odd = ndim == 0 and isinstance(call.value, complex | np.integer)
+    if is_odd or type(call.value) is float:
+        return None  # other bits, overflow that is told, and division by zero that is an error
     return batch.emit(fun, [batch.lift(arg, ndim) for arg in call.args], call.kwargs)
 
 

@@ -37,6 +37,7 @@ AT_A_TIME = 32  # results that are held, where items go one by one
 RUN, RUN_BYTES = 4096, 2**22  # items in batches, and bytes of their gradients, that are held
 SERVED = 256  # items of a kind by their program, before one of many is made: as recording takes
 MOST_TRIED = 64  # items, to find one that goes a way
+TRIALS = 16  # runs of a batch, after which it has to bring enough rows a run
 MOST_KINDS = 1024  # of items that are known in later sums
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
@@ -399,11 +400,16 @@ class Group:
             return
         own, rest = tuple([at for at, *_ in self._own]), np.arange(len(items.places))
         for number, way in enumerate(entry.ways):
-            if len(rest) and (number, own) not in entry.batches:
+            if len(rest) < LEAST:
+                return
+            if (number, own) not in entry.batches:
                 self._make_batch(entry, number, own, items, rest)
             batch = entry.batches.get((number, own))
-            if len(rest) and batch is not None:
+            if batch is not None:
                 rest = self._run_way(batch, way, items, rest, run)
+                runs, rows = batch.tally
+                if runs > TRIALS and rows < LEAST * runs:
+                    entry.batches[number, own] = None
 
     def _rows_of(self, items: "Stacked", rows: np.ndarray) -> list[Any]:
         """The inputs of many items' program."""
@@ -450,7 +456,8 @@ class Group:
         left, programs = [rest[:0]], self._programs
         for first in range(0, len(rest), batch.size):
             part, results = rest[first : first + batch.size], None
-            while len(part) and results is None:
+            while len(part) >= LEAST and results is None:
+                batch.tally[0] += 1
                 try:
                     results = batch.run(*self._rows_of(items, part), *way.program.seeds)
                 except Parted as parted:
@@ -459,6 +466,7 @@ class Group:
                 except Exception:  # the items raise it one by one
                     break
             if results is not None and run.fill(items.places[part], results[0], results[1:]):
+                batch.tally[1] += len(part)
                 is_due, programs.calls = programs.is_due, programs.calls + 1
                 if is_due:
                     value, *gradient = [x if x is None else x[0] for x in results]

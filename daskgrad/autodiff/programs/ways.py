@@ -39,11 +39,13 @@ class Way(NamedTuple):
 class BatchProgram(NamedTuple):
     """``run`` takes the inputs of a way, of which the items' own are stacked, and the cotangents of
     its outputs; it returns these, and the cotangents of the traced arrays, as rows. For at most
-    ``size`` items at once. ``loops``: functions that are called for each item."""
+    ``size`` items at once. ``loops``: functions that are called for each item; ``tally``: how often
+    it ran, and how many rows that brought."""
 
     run: Callable[..., list]
     size: int
     loops: Sequence[str]
+    tally: list[int]
 
 
 def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
@@ -70,7 +72,7 @@ def make_batch(
     size = min(MOST, BATCH_BYTES // max(largest, 1))
     if size < LEAST or len(loops) > MOST_LOOPS * len(item.calls):
         return None
-    return BatchProgram(written_as_one(calls), power_of_two(size), loops)
+    return BatchProgram(written_as_one(calls), power_of_two(size), loops, [0, 0])
 
 
 def are_like(leaf: Any, gradient: Any) -> bool:

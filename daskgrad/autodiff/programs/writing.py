@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.programs.batches import Loop, stacked
 from daskgrad.autodiff.programs.calls import (
     IN_PLACE,
     OPERATORS,
@@ -17,6 +18,7 @@ from daskgrad.autodiff.programs.calls import (
     cut,
     guard,
     plus,
+    replaced,
     stay,
     value_of,
 )
@@ -144,7 +146,24 @@ class Writer:
             return f"{name}[{self.spell(index)}] += {self.spell(g)}"
         return f"np.add.at({name}, {self.spell(index)}, {self.spell(g)})"
 
+    def _loop(self, call: Call) -> str:
+        """A comprehension over the rows, in the model's line."""
+        loop, rows, names = call.fun, [], list[str]()
+        inner = dict(zip(loop.parts, call.args, strict=True))
+        for part, own in zip(loop.parts, loop.are_own, strict=True):
+            if own:
+                rows.append(self.name(inner[part]))
+                names.append(f"x{len(names)}")
+                inner[part] = Call(None, (), {}, part.value)
+                self._names[inner[part]] = names[-1]
+        args, kwargs = replaced(loop.args, inner)
+        text = self._text(Call(loop.fun, args, kwargs, None))
+        each = f"for {', '.join(names)}, in zip({', '.join(rows)}, strict=True)"
+        return f"{self.constant(stacked)}([{text} {each}])"
+
     def _text(self, call: Call) -> str:
+        if type(call.fun) is Loop:
+            return self._loop(call)
         fun, args = call.fun, list(map(self.spell, call.args))
         if fun in TEXTS and not call.kwargs:
             return TEXTS[fun].format(*args)

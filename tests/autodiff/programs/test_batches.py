@@ -230,6 +230,49 @@ def test_a_wrong_form_is_found_out_by_the_first_batch(shift, monkeypatch, filled
     assert not filled
 
 
+@pytest.mark.parametrize(
+    ("model", "items", "at"),
+    [
+        (lambda x, p: x * x * p[0], numpy.full(COUNT, 10, numpy.int8), 100),
+        (
+            lambda x, p: x // (x - 3.0) * p[0] + np.sum(np.exp(np.sin(p) * np.cos(p)) * p),
+            [1.0 + n / COUNT for n in range(COUNT)],
+            3.0,
+        ),
+    ],
+)
+def test_errors_of_numbers_are_not_lost(model, items, at, filled):
+    """Arrays of integers overflow without a word, and division by zero is an error of floats."""
+    made = dg.delayed(model, compile=True)
+    for _ in range(4):
+        dg.value_and_grad(lambda p: dg.map_sum(made, items, p, grainsize=32))(P)
+    assert filled
+    items = items.copy()
+    items[50] = at
+    with numpy.errstate(all="raise"), pytest.raises(ArithmeticError) as caught:
+        dg.value_and_grad(lambda p: dg.map_sum(made, items, p, grainsize=32))(P)
+    assert any("item 50" in note for note in caught.value.__notes__)
+
+
+def test_a_batch_that_brings_nothing_is_given_up(monkeypatch):
+    """Each item takes another number of entries, which no row can have."""
+    monkeypatch.setattr(blocks, "TRIALS", 3)
+    made = dg.delayed(lambda x, p: np.sum(x[x > 0.0] * p[0]), compile=True)
+    total = dg.value_and_grad(lambda p: dg.map_sum(made, ROWS, p, grainsize=32))
+    runs, run = [], blocks.Group._run_way
+
+    def counted(self, *args):
+        runs.append(args)
+        return run(self, *args)
+
+    monkeypatch.setattr(blocks.Group, "_run_way", counted)
+    for _ in range(12):
+        total(P)
+    count = len(runs)
+    total(P)
+    assert len(runs) == count > 0
+
+
 def test_results_that_are_held_are_bounded(monkeypatch):
     monkeypatch.setattr(blocks, "RUN_BYTES", 40 * P.nbytes)
     counts, make = [], blocks.Rowwise.__init__

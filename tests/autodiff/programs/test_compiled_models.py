@@ -12,13 +12,13 @@ import pytest
 from clusters import tasks_run
 from numpy.testing import assert_array_equal
 from outcomes import assert_same
+from recorded import program_of
 from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.models.model import Call
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.programs import backend, blocks, boxes
-from daskgrad.autodiff.programs.ways import program_of
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.sums.block_tasks import Summand, TracedSum

@@ -13,11 +13,11 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 from numpy.testing import assert_array_equal
 from outcomes import assert_same, derivatives_of, entries_of, outcome
+from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs import boxes, rewrites
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.ways import program_of
 from daskgrad.autodiff.tape import trace
 
 pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.filterwarnings("ignore")]

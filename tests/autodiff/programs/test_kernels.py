@@ -7,10 +7,10 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 import test_odd_numbers
+from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs import kernels
-from daskgrad.autodiff.programs.ways import program_of
 
 RANDOM = np.random.default_rng(0)
 MATRICES = [RANDOM.normal(size=(5, 5)), np.asfortranarray(RANDOM.normal(size=(3, 3)))]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from comparisons import assert_same
 from numpy.testing import assert_array_equal
+from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs.backend import prepare
 from daskgrad.autodiff.programs.nodes import RecordedNode
 from daskgrad.autodiff.programs.steps import Step
-from daskgrad.autodiff.programs.ways import program_of
 
 LOG_2PI = np.log(2.0 * np.pi)
 X = np.array([0.4, -0.3, 0.7, 0.2])
