@@ -33,7 +33,7 @@ from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.watch import Watch
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
-from daskgrad.autodiff.tape.reverse import trace
+from daskgrad.autodiff.tape.reverse import arrays_within, trace
 from daskgrad.autodiff.tape.traced_call import TracedCall
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import kept_or_made
@@ -273,9 +273,12 @@ class Programs:
         """Makes a program for the way that a call took, and compares it with the tape, whose
         forward pass took so long; tells why, if there is none."""
         begin, signature = clock.seconds(), entry.signature
-        held = sum([array.nbytes for array in tape.held_arrays()]) if tape is not None else 0
-        if held > MOST_HELD:
-            return f"its tape holds {held:,} bytes, which takes NumPy's time, compiled or not"
+        arrays = tape.held_arrays() if tape is not None else []
+        passed = set(map(id, arrays_within(list(arguments.layout.leaves))))  # rows are views
+        held = sum([array.nbytes for array in arrays])
+        own = sum([array.nbytes for array in arrays if id(array) not in passed])
+        if own > MOST_HELD:
+            return f"its tape holds {own:,} bytes, which takes NumPy's time, compiled or not"
         try:
             way = self._completed(fun, make_way(fun, arguments.layout, signature, name_of(fun)))
             with np.errstate(all="ignore"), way.context or nullcontext():

@@ -136,7 +136,16 @@ def test_a_model_whose_tape_is_large_stays_there(tape, monkeypatch):
     model = dg.delayed(lambda x: np.sum(np.exp(x) * x), compile=True)
     for _ in range(15):
         dg.grad(model)(np.ones(50))
-    assert "its tape holds 800 bytes" in dg.explain(model, np.ones(50))
+    assert "its tape holds 400 bytes" in dg.explain(model, np.ones(50))
+
+
+def test_rows_of_a_large_array_do_not_count(tape, monkeypatch):
+    """Each row keeps the whole array alive, which is there anyway."""
+    monkeypatch.setattr(store, "MOST_HELD", 1000)
+    model, rows = dg.delayed(lambda row, p: np.sum(row * p), compile=True), np.ones((99, 5))
+    for _ in range(3):
+        dg.grad(lambda p: dg.map_sum(model, rows, p))(np.ones(5))
+    assert "is compiled to" in dg.explain(model, rows[0], np.ones(5))
 
 
 def test_the_oldest_programs_go_if_all_keep_too_much(tape, monkeypatch):
