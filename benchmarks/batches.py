@@ -7,8 +7,8 @@ calling thread, with one BLAS thread. Against it, in turns: a loop over the item
 gradients are written by hand, and with JAX installed, ``jit`` of ``vmap(value_and_grad)`` over all
 of them, in double precision. A time is the least processor time over the rounds, once all have been
 called some times, for one item; gradients are compared with those by hand. Beside them stand items
-of other kinds, over rows of the same numbers. The claims: geometric means of at most 0.2 of the
-loop's time, and of at most 2 of JAX's.
+of other kinds, over rows of the same numbers, and rows that are placed on two workers, by the
+clock. The claims: geometric means of at most 0.2 of the loop's time, and of at most 2 of JAX's.
 """
 
 # ruff: noqa: E402  the number of threads is set before NumPy is imported
@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import dask
 import numpy as np
+from distributed import Client
 
 import daskgrad as dg
 from report import at_most, judged
@@ -309,17 +310,27 @@ def kinds(count: int) -> dict[str, tuple[Callable, tuple]]:
     }
 
 
-def time_of(call: Callable[[], Any]) -> float:
-    begin = time.process_time()
+def time_of(call: Callable[[], Any], clock: Callable[[], float]) -> float:
+    begin = clock()
     call()
-    return time.process_time() - begin
+    return clock() - begin
 
 
-def least(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
+def least(calls: list[Callable[[], Any]], rounds: int, clock: Any = time.process_time) -> list:
     for call in calls:
         for _ in range(CALLS):
             call()
-    return np.min([[time_of(call) for call in calls] for _ in range(rounds)], axis=0).tolist()
+    found = [[time_of(call, clock) for call in calls] for _ in range(rounds)]
+    return np.min(found, axis=0).tolist()
+
+
+def placed_on_workers(count: int, rounds: int) -> float:
+    """Seconds of an evaluation over rows that two workers hold."""
+    case = CASES["densities of 10"]
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
+        with dg.place(case.items(count)) as shards:
+            call = partial(ours(case, shards), case.p)
+            return least([call], rounds, time.perf_counter)[0]
 
 
 def main() -> int:
@@ -351,6 +362,8 @@ def main() -> int:
         for name, (call, args) in kinds(count).items():
             (seconds_of_all,) = least([partial(call, *args)], rounds)
             print(f"{name:<24}{1e6 * seconds_of_all / count:>10.3f}", flush=True)
+    seconds = placed_on_workers(count, rounds)
+    print(f"{'on two workers':<24}{1e6 * seconds / count:>10.3f}")
     means = np.exp(np.mean(np.log(ratios), axis=0)).tolist()
     texts = ["batches over a loop by hand", "batches over jit(vmap)"]
     limits = [AT_MOST, OF_JAX]
