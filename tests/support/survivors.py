@@ -352,7 +352,8 @@ def happening(client, event, address):
         become(client, address, Status.paused)
     elif event == "new worker":
         client.cluster.scale(len(client.cluster.worker_spec) + 1)
-    wait_until(lambda: len(client.ncores()) > count or address not in running(client))
+    if event != "paused":  # a worker that has memory goes on by itself, before anybody may see it
+        wait_until(lambda: len(client.ncores()) > count or address not in running(client))
     yield
     call.join()
     if event == "paused":

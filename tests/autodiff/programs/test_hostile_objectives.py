@@ -19,7 +19,7 @@ from autograd.extend import defvjp, primitive
 from captured_calls import is_same, overwrite
 from fuzz_references import KINDS, Names
 from fuzzers import ticking
-from hostile_models import CALLS
+from hostile_models import CALLS, ERROR, TAPE, unchanged
 from lengths import in_short
 from probes import objective_of, whole_programs
 from test_hostile_models import MODELS, SHORT
@@ -69,7 +69,10 @@ def twice(model, choice):
 @in_short("name", MODELS, *SHORT)
 @pytest.mark.parametrize("choice", [True, "auto"])
 def test_an_objective_over_a_hostile_model_is_right_or_an_error(name, choice):
-    model, _, arguments, before = MODELS[name]
+    model, becomes, arguments, before = MODELS[name]
+    if choice is True and becomes is TAPE and before is not unchanged:
+        return  # recording the first of two calls in an objective changes what the second one is
+    is_told = choice is True and becomes is ERROR  # by a comparison, after wrong results
     gradient, expected = dg.value_and_grad(twice(model, choice)), by_graph(twice(model, False))
     random = np.random.default_rng(5)
     for n in range(CALLS):
@@ -80,11 +83,12 @@ def test_an_objective_over_a_hostile_model_is_right_or_an_error(name, choice):
         try:
             found = outcome(gradient, given)
         except dg.NondeterministicModelError:
-            assert choice is True
+            assert is_told
             return
-        assert is_same(found, right), n
+        assert is_told or is_same(found, right), n
         if not isinstance(found, type):
             overwrite(found[1])
+    assert not is_told
 
 
 # ----------------------------------------------------------------- what objectives refer to
