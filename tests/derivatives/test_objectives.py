@@ -1,15 +1,13 @@
 """Shortcuts: one compiled model, called alone, with all that is promised."""
 
-import itertools
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import cloudpickle
 import dask
 import numpy as np
 import pytest
 from autograd.extend import defvjp, primitive
+from comparisons import assert_same
 from dask.callbacks import Callback
 from fuzzers import ticking
 from numpy.testing import assert_array_equal
@@ -23,7 +21,6 @@ from daskgrad.tasks import clients
 random = np.random.default_rng(4)
 X = random.normal(size=5)
 A = random.normal(size=(3, 5))
-SCALE = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -151,18 +148,6 @@ CALLS = {  # model, arguments, argnums
 WITHOUT = {"every other entry"}
 
 
-def assert_same(found, expected):
-    """The same types and bits, and dicts in the same order."""
-    leaves, structure = flatten(found)
-    others, expected_structure = flatten(expected)
-    assert structure == expected_structure
-    assert repr(found) == repr(expected)
-    for one, other in zip(leaves, others, strict=True):
-        assert type(one) is type(other)
-        assert np.asarray(one).dtype == np.asarray(other).dtype
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-
-
 def arrays_in(tree):
     return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, np.ndarray)]
 
@@ -175,6 +160,7 @@ def test_the_bits_and_types_are_those_of_the_tape(name, taken):
     for _ in range(30):
         result = found(*args)
         assert_same(result, expected)
+        assert repr(result) == repr(expected)  # which has the order of dicts
         for number, one in enumerate(arrays_in(result[1])):
             assert one.flags.writeable
             assert one.flags.c_contiguous
@@ -223,10 +209,9 @@ def test_other_data_takes_other_shortcuts_also_in_threads(taken, quick_switches)
             for point, each in zip(points, right, strict=True):
                 assert_same(gradient(point), each)
 
-    all_points(20)
+    with ThreadPoolExecutor(4) as pool:  # in which programs are made, too
+        list(pool.map(all_points, [12] * 4))
     assert taken() > 200
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(all_points, [5] * 4))
 
 
 def test_a_long_program_has_no_shortcut(taken):
@@ -242,105 +227,6 @@ def test_a_long_program_has_no_shortcut(taken):
         for _ in range(12):
             assert_same(gradient(X, count), expected(X, count))
         assert (taken() > before) == takes
-
-
-def test_what_it_refers_to_is_watched(taken, monkeypatch):
-    def scaled(x):
-        return SCALE * np.sum(x**2)
-
-    gradient = dg.grad(dg.delayed(scaled, compile=True))
-    for number in range(1, 4):
-        monkeypatch.setitem(globals(), "SCALE", float(number))
-        for _ in range(20):
-            assert_array_equal(gradient(X), number * (2.0 * X))
-    assert taken() > 20
-
-
-def test_a_model_that_gets_other_code_is_not_what_it_was(taken):
-    """As by IPython's autoreload, while the caller keeps the function of its gradient."""
-
-    def model(x, power=2.0):
-        return np.sum(x**power)
-
-    def edited(x, power):
-        return np.sum(np.sin(x)) * power
-
-    gradient = dg.grad(dg.delayed(model, compile=True))
-    for _ in range(12):
-        gradient(X)
-    assert taken()
-    for code, defaults in [(edited.__code__, (2.0,)), (edited.__code__, (3.0,))]:
-        model.__code__, model.__defaults__ = code, defaults
-        for _ in range(12):
-            assert_array_equal(gradient(X), np.cos(X) * defaults[0])
-
-
-def kwdefaults(model):
-    model.__kwdefaults__ = {"factor": 3.0}
-
-
-def code(model):
-    model.__code__ = (lambda x, *, factor: np.sum(x) * factor * 1.5).__code__
-
-
-@pytest.mark.parametrize("change", [kwdefaults, code])
-def test_one_of_two_functions_that_share_programs_is_changed(change):
-    def defined():
-        def model(x, *, factor=2.0):
-            return np.sum(x) * factor
-
-        return model
-
-    first, second = defined(), defined()
-    for model in (first, second):
-        gradient = dg.grad(dg.delayed(model, compile=True))
-        for _ in range(12):
-            assert_array_equal(gradient(X), np.full(5, 2.0))
-    change(second)
-    assert_array_equal(gradient(X), np.full(5, 3.0))
-
-
-def test_a_model_that_is_no_function_of_its_arguments_is_found():
-    def drawn(x):
-        return np.sum(x) * hidden[0]
-
-    hidden = np.ones(10_000)  # too large to be watched
-    gradient = dg.grad(dg.delayed(drawn, compile=True))
-    for _ in range(30):
-        gradient(X)
-    hidden[0] = 2.0
-    with pytest.raises(dg.NondeterministicModelError):
-        deque(map(gradient, itertools.repeat(X, 100_000)), maxlen=0)
-
-
-def test_errors_are_the_models_and_have_notes():
-    gradient = dg.grad(dg.delayed(lambda m, x: np.sum(np.linalg.solve(m, x)), compile=True))
-    for _ in range(30):
-        gradient(np.eye(5), X)
-    with pytest.raises(np.linalg.LinAlgError) as caught:
-        gradient(np.zeros((5, 5)), X)
-    assert "called with (float64[5, 5]" in "".join(caught.value.__notes__)
-
-
-WRONG = {
-    "no argument": ((), ValueError, "it was called with 0"),
-    "too many": ((X, X), TypeError, "positional argument"),
-    "integers": ((np.arange(5),), TypeError, "has no derivative"),
-    "a masked array": ((np.ma.array(X),), TypeError, "convert it to a plain array"),
-    "a node": ((dg.delayed(energy)(X),), TypeError, "depends on the variables of another"),
-    "too short": ((np.array(["a"]),), TypeError, "has no derivative"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_bad_arguments_after_good_ones(name):
-    args, kind, message = WRONG[name]
-    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
-    for _ in range(30):
-        gradient(X)
-    for _ in range(3):
-        with pytest.raises(kind, match=message):
-            gradient(*args)
 
 
 def test_an_argument_that_does_not_matter_is_warned_of_at_each_call():
@@ -408,15 +294,6 @@ def test_a_client_gets_a_graph(client, taken):
     assert not taken()
 
 
-def test_warnings_of_numpy_may_be_errors():
-    gradient = dg.grad(dg.delayed(lambda x: np.sum(np.log(x)), compile=True))
-    for _ in range(30):
-        gradient(np.abs(X))
-    with pytest.raises(RuntimeWarning) as caught:  # as pytest makes of all warnings
-        gradient(-np.abs(X))
-    assert "daskgrad" in "".join(caught.value.__notes__)
-
-
 def test_how_many_calls_a_shortcut_costs(monkeypatch):
     monkeypatch.setattr(clients, "has_client", lambda: False)  # one of an earlier test may be left
     gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
@@ -424,12 +301,3 @@ def test_how_many_calls_a_shortcut_costs(monkeypatch):
         gradient(X)
     names = functions_run(gradient, X)
     assert len(names) <= 19, names  # some are of the watch
-
-
-def test_a_gradient_that_has_run_can_be_sent(taken):
-    gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
-    for _ in range(12):
-        expected = gradient(X)
-    assert taken()
-    sent = cloudpickle.loads(cloudpickle.dumps(gradient))
-    assert_same(sent(X), expected)

@@ -5,10 +5,10 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
+from comparisons import assert_same
 from test_objectives import (
     A,
     X,
-    assert_same,
     assert_written,
     energy,
     regression,

@@ -9,7 +9,6 @@ import time
 import types
 import warnings
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import dask
@@ -124,6 +123,7 @@ def objective(x): return dg.map_sum(term, items, x)
         gradient, expected = dg.value_and_grad(objective), by_graph(objective)
         for n in range(24):
             if n in (12, 18):
+                assert n == 18 or whole_programs(gradient)[0], whole_programs(gradient)[1]
                 names.execute(changes[change])
             assert is_same(gradient(X + n), expected(X + n)), (uses[use], changes[change], n)
 
@@ -131,9 +131,8 @@ def objective(x): return dg.map_sum(term, items, x)
 square = dg.delayed(lambda x: np.sum(x**2))
 wave = dg.delayed(lambda x: np.sum(np.sin(x)))
 other, coded = dg.delayed(lambda x: np.sum(x**2)), dg.delayed(lambda x: np.sum(x**4))
-FACTOR = 1.0
-small, middle = np.ones(5), np.ones(5_000)
-table = {"scale": 1.0, "rows": [np.ones(5), np.ones(5)]}
+middle = np.ones(5_000)
+table = {"rows": [np.ones(5), np.ones(5)]}
 
 
 class Scaled:
@@ -164,9 +163,6 @@ def made_with(factor):
     return loss, change
 
 
-closed, change_closed = made_with(1.0)
-
-
 def redefine(number):
     global other
     other = dg.delayed(lambda x: np.sum(x**2) * number)
@@ -180,11 +176,8 @@ def put(array):
 
 
 CHANGES = {  # an objective, and what changes it to a number
-    "a global": (lambda x: square(x) * FACTOR, lambda n: globals().update(FACTOR=n)),
     "a model": (lambda x: other(x) + wave(x), redefine),
-    "a small array": (lambda x: square(x * small), put(small)),
     "a larger array": (lambda x: square(x) * middle[0], put(middle)),
-    "a number in a dict": (lambda x: square(x) * table["scale"], lambda n: table.update(scale=n)),
     "an item": (lambda x: dg.map_sum(of_row, table["rows"], x), lambda n: put(table["rows"][1])(n)),
     "another item": (
         lambda x: dg.map_sum(of_row, table["rows"], x),
@@ -200,7 +193,6 @@ CHANGES = {  # an objective, and what changes it to a number
         lambda x: dg.map_sum(of_thing, things, x),
         lambda n: put(things[1].value)(n),
     ),
-    "a variable of another function": (closed, change_closed),
     "the code of a model": (
         lambda x: wave(x) + square(x),
         lambda n: setattr(wave.model.fun, "__code__", (lambda x: np.sum(np.cos(x)) * 3.0).__code__),
@@ -319,17 +311,6 @@ def test_a_dict_that_an_objective_changes():
     assert seen["calls"] == 2
 
 
-def test_what_the_caller_is_given_is_the_callers():
-    gradient = dg.value_and_grad(lambda p, q: square(p["a"]) + square(q), (0, 1))
-    point = {"a": X, "b": X.copy()}
-    for _ in range(20):
-        value, (found, other) = gradient(point, X)
-        for array in (found["a"], found["b"], other):
-            assert not np.shares_memory(array, X)
-            array[...] = np.nan
-        assert value == 2.0 * np.sum(X**2)
-
-
 def test_integers_of_numpys_are_data_unless_they_are_looked_at():
     as_data, looked = (
         dg.value_and_grad(lambda x, n: square(x) + wave(x * n)),
@@ -367,6 +348,10 @@ ERRORS = {
     "another shape": (lambda x, y: square(x * y), (X, X), (X, X[:3])),
     "a string": (lambda x: square(x), (X,), ("x",)),
     "integers": (lambda x: square(x), (X,), (np.arange(5),)),
+    "no argument": (lambda x: square(x), (X,), ()),
+    "too many": (lambda x: square(x), (X,), (X, X)),
+    "a masked array": (lambda x: square(x), (X,), (np.ma.array(X),)),
+    "a node": (lambda x: square(x), (X,), (wave(X),)),
     "an entry that is not there": (lambda x, n: square(x[n:]) * x[n], (X, 1), (X, 7)),
 }
 
@@ -425,6 +410,8 @@ def test_warnings_name_the_same_lines(funs):
             assert not warned(lambda x=point: gradient(x))
             assert is_same(gradient(point), others[1](point))
         with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+            gradient(point)
+        with pytest.raises(RuntimeWarning):  # as pytest makes of all warnings
             gradient(point)
 
 
@@ -497,23 +484,6 @@ def test_blas_has_one_thread_where_the_graph_would_have():
 
 
 # --------------------------------------------------------------------- threads, garbage, pickles
-
-
-def test_threads_that_call_one_gradient_function(quick_switches):
-    gradient = dg.value_and_grad(lambda x: square(x) + wave(x) * square(2.0 * x))
-    points = [X + n / 7 for n in range(7)] + [X[:3] + n for n in range(3)]
-    right = [by_graph(lambda x: square(x) + wave(x) * square(2.0 * x))(point) for point in points]
-
-    def call_all(_):
-        for _ in range(12):
-            for point, expected in zip(points, right, strict=True):
-                found = gradient(point)
-                assert is_same(found, expected)
-                overwrite(found[1])
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(call_all, range(4)))
-    assert whole_programs(gradient)[0]
 
 
 def test_no_objective_is_kept_alive():
