@@ -6,7 +6,6 @@ import tracemalloc
 import autograd
 import autograd.numpy as np
 import dask
-import dask.array as da
 import numpy
 import pytest
 from autograd.misc import flatten
@@ -236,20 +235,6 @@ def test_tangents_and_hessian_products(name, boundary, synchronous, random):
 
 
 # ------------------------------------------------------------------------------------- grids
-
-
-def test_values_are_those_of_dask_for_a_depth_and_a_boundary(synchronous):
-    array = GENERATOR.normal(size=(12, 10))
-
-    def keep(padded):
-        return numpy.pad(mean_of_four(padded), 1)
-
-    blocks = da.from_array(array, chunks=(5, 4))
-    for boundary in ("periodic", "reflect", "nearest", 2.0):
-        ours = dg.map_overlap(mean_of_four, dg.grid(blocks), boundary=boundary).to_dask_array()
-        theirs = da.map_overlap(keep, blocks, depth=1, boundary=boundary, allow_rechunk=False)
-        assert ours.chunks == blocks.chunks
-        assert_allclose(ours.compute(), theirs.compute(), rtol=1e-14)
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)

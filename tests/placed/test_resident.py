@@ -333,21 +333,7 @@ def test_released_blocks_are_not_asked_for(local):
             ask()
 
 
-# --------------------------------------------------------------------------- threads and events
-
-
-def test_several_threads_may_call(local):
-    gradient = summed(dg.place(ROWS))
-    points = [X + number for number in range(6)]
-    expected = [gradient(x) for x in points]
-
-    def work(number):
-        return [gradient(points[number]) for _ in range(5)]
-
-    with ThreadPoolExecutor(6) as pool:
-        for results, wanted in zip(pool.map(work, range(6)), expected, strict=True):
-            for result in results:
-                assert_same(result, wanted)
+# ------------------------------------------------------------------------------------- events
 
 
 def test_events_tell_what_was_evaluated(local, monkeypatch):

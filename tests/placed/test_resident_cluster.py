@@ -471,14 +471,3 @@ def test_calls_in_a_row_leave_nothing_behind(client):
     after = memory(client)
     for was, is_now in zip(before, after, strict=True):
         assert is_now - was < 16e6, (before, after)
-
-
-# ----------------------------------------------------------------------- in one process, too
-
-
-def test_threads_of_one_process_as_workers():
-    with cluster(threads_per_worker=2, **IN_PROCESS):
-        shards, gradient = placed()
-        for _ in range(3):
-            assert_right(gradient(X))
-        assert {plan.threads for plan in shards.plan} == {2}

@@ -101,6 +101,7 @@ def test_sums_are_scaled_without_bias_and_means_are_not():
     assert_allclose(evaluate("reduce_sum", batch)[0], terms.sum() * 10.0)
     assert_allclose(evaluate("map_mean", batch)[0], terms.mean())
     assert_same(evaluate("map_sum", shards.sample(COUNT, 2)), evaluate("map_sum", ROWS))
+    assert_same(dg.per_item(term, batch)(X), dg.per_item(term, ROWS[batch.indices])(X))
 
 
 @pytest.mark.parametrize("beside", [list, numpy.array, lambda w: dg.variable(numpy.array(w))])
@@ -167,42 +168,6 @@ def test_bits_of_map_sum_do_not_depend_on_the_grainsize(local):
     ]
     for other in others:
         assert_same(other, first)
-
-
-def test_a_zip_goes_item_by_item_over_the_sample(local):
-    factors = numpy.linspace(1.0, 2.0, 40)
-    with dg.place(RAGGED, 16) as shards:
-        batch = shards.sample(40, 4)
-
-        def objective(factors, x):
-            return dg.map_sum(weighted, dg.zip(factors, batch), x)
-
-        value, (of_factors, of_x) = dg.value_and_grad(objective, argnums=(0, 1))(factors, X)
-        indices = batch.indices
-    terms = [term(RAGGED[n], X) for n in indices]
-    assert_allclose(value, numpy.dot(factors, terms) * COUNT / 40)
-    assert_allclose(of_factors, numpy.array(terms) * COUNT / 40)
-    pairs = [(factors[n], RAGGED[index]) for n, index in enumerate(indices)]
-    plain = dg.grad(lambda x: dg.map_sum(weighted, pairs, x))
-    assert_allclose(of_x, plain(X) * COUNT / 40)
-
-
-def test_other_derivatives_are_those_of_the_same_sum(local):
-    with dg.place(ROWS, 16) as shards:
-        batch = shards.sample(33, 5)
-        rows, factor = ROWS[batch.indices], COUNT / 33
-
-        def over(items):
-            return lambda x: dg.map_sum(term, items, x)
-
-        value, tangent = dg.jvp(over(batch), (X,), (X + 1.0,))
-        plain = dg.jvp(over(rows), (X,), (X + 1.0,))
-        assert_allclose([value, tangent], numpy.array(plain) * factor)
-        of_batch, of_rows = [dg.hvp(over(items), (X,), (X,)) for items in (batch, rows)]
-        assert_allclose(of_batch, numpy.array(of_rows) * factor)
-        value, pullback = dg.vjp(over(batch), X)
-        assert_allclose(pullback(1.0)[0], dg.grad(over(rows))(X) * factor)
-        assert_same(dg.per_item(term, batch)(X), dg.per_item(term, rows)(X))
 
 
 def test_terms_that_are_arrays_are_a_graph(local):

@@ -119,12 +119,3 @@ def test_data_that_many_tasks_take_are_a_task_that_travels(built):
     assert type(moved) is DataTask
     assert moved.key == data.key
     assert moved({}).tobytes() == moved.value.tobytes() == X.tobytes()
-
-
-@pytest.mark.parametrize("program", [of_one, of_each, pulled_back, differentiated])
-def test_bits_do_not_depend_on_who_holds_the_data(program):
-    with dask.config.set({"daskgrad.inline.seconds": 1000.0}):
-        expected = program(20)
-    for way in (HERE, ANYWHERE, {**HERE, "scheduler": "threads"}):
-        with dask.config.set(way):
-            assert pickle.dumps(program(20)) == pickle.dumps(expected)

@@ -16,7 +16,7 @@ import probes
 import pytest
 from dask._task_spec import fuse_linear_task_spec
 from dask.base import tokenize
-from dask.delayed import Delayed, single_key
+from dask.delayed import single_key
 from dask.graph_manipulation import checkpoint, clone, wait_on
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode, GraphNode, List, Task, TaskRef
@@ -93,14 +93,6 @@ def test_a_key_tells_dask_and_us_its_stage_and_model(name):
 @hypothesis.settings(max_examples=300)
 def test_dask_reads_stage_and_model_whatever_the_name(name):
     assert key_split(Names().key("forward", name)) == f"forward-{dashboard_name(name)}"
-
-
-def test_every_evaluation_has_keys_of_its_own():
-    """Dask returns the old result for a key that it knows."""
-    v = dg.variable(X)
-    seen = [set(dg.differentiate(energy(v), v)[1].__dask_graph__()) for _ in range(2)]
-    assert not {key for key in seen[0] & seen[1] if stage_of(key) in ("forward", "backward")}
-    assert energy(v).key != energy(v).key
 
 
 def test_the_tasks_of_a_gradient_are_named_by_stage_and_model():
@@ -461,13 +453,6 @@ def test_a_layers_own_annotations_are_not_merged_by_dask():
         assert dask.get_annotations() == {"retries": 3}
         assert MaterializedLayer({}, annotations={"priority": 1}).annotations == {"priority": 1}
     assert dask.get_annotations() == {}
-
-
-def test_delayed_of_a_collection_has_its_key_or_depends_on_it():
-    y = double(X)
-    wrapped = dask.delayed(y)
-    assert isinstance(wrapped, Delayed)
-    assert_array_equal(wrapped.compute(), 2.0 * X)
 
 
 def test_optrees_registry_lists_the_classes_of_our_namespace():

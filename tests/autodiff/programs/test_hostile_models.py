@@ -7,7 +7,6 @@ those of a tape that is made anew.
 import dataclasses
 import gc
 import itertools
-import random as python_random
 import types
 import weakref
 
@@ -191,35 +190,6 @@ def test_what_is_kept_of_a_recording_is_of_no_use():
 
 
 # ------------------------------------------------------------------------- what errors say
-
-
-def call_often(gradient):
-    for n in range(600):
-        gradient(X + n)
-
-
-def test_a_large_array_that_changes_in_place_is_an_error_at_the_next_check():
-    large = np.ones(1000)
-
-    def times_large(x):
-        return np.sum(x) * np.sum(large)
-
-    gradient = dg.value_and_grad(dg.delayed(times_large, compile=True))
-    for _ in range(8):
-        gradient(X)
-    large[:] = 2.0
-    with pytest.raises(dg.NondeterministicModelError, match=r"'times_large'.*pass that as an arg"):
-        call_often(gradient)
-
-
-def test_random_numbers_are_never_repeated():
-    """Its program differs from the model at once, so that there is none."""
-
-    def noisy(x):
-        return np.sum(x**2) * np.random.random() * python_random.random()
-
-    gradient = dg.value_and_grad(dg.delayed(noisy, compile=True))
-    assert len({gradient(X)[0] for _ in range(12)}) == 12
 
 
 def test_a_variable_that_is_not_assigned_yet():
