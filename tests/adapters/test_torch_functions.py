@@ -67,20 +67,6 @@ def test_only_what_requires_a_gradient_is_differentiated():
     assert runs[-1][1] is np.ndarray
 
 
-def test_an_optimiser_of_pytorch_descends():
-    a, b = point()
-    called, optimiser = dg.adapters.as_torch(over(ITEMS)), torch.optim.LBFGS([a, b], max_iter=50)
-
-    def closure():
-        optimiser.zero_grad()
-        value = called(a, b)
-        value.backward()
-        return value
-
-    optimiser.step(closure)
-    assert_allclose(a.grad, 0.0, atol=1e-3)
-
-
 def test_threads_share_it_over_placed_items(client):
     with dg.place(ITEMS) as shards:
         called = dg.adapters.as_torch(over(shards))

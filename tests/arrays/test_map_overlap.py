@@ -1,7 +1,6 @@
 """map_overlap: values and derivatives are those of the undivided domain, however it is cut."""
 
 import itertools
-import tracemalloc
 
 import autograd
 import autograd.numpy as np
@@ -13,6 +12,7 @@ from comparisons import assert_close, assert_same
 from lengths import in_short
 from numpy.testing import assert_allclose, assert_array_equal
 from optree import tree_leaves, tree_map
+from probes import peak_bytes
 
 import daskgrad as dg
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError
@@ -344,13 +344,9 @@ def test_memory_is_that_of_the_states_that_are_there(scheduler):
         return dg.sum(last.map(np.sum))
 
     def peak(kept):
-        tracemalloc.start()
-        try:
-            with dask.config.set(scheduler=scheduler, num_workers=2):
-                dg.value_and_grad(lambda u: program(u, kept))(start)
-            return tracemalloc.get_traced_memory()[1] / start.nbytes
-        finally:
-            tracemalloc.stop()
+        gradient = dg.value_and_grad(lambda u: program(u, kept))
+        with dask.config.set(scheduler=scheduler, num_workers=2):
+            return peak_bytes(lambda: gradient(start)) / start.nbytes
 
     assert peak(6) < 6 + 6 + 15
     assert peak(None) > steps  # what keeps all is seen as such

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import tracemalloc
 import types
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +10,7 @@ import dask
 import numpy
 import pytest
 from numpy.testing import assert_allclose
+from probes import peak_bytes
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock
@@ -271,10 +271,7 @@ def test_a_graph_that_stays_holds_no_more_results_than_one_on_threads(monkeypatc
     gradient = dg.grad(lambda x: dg.sum([total(wave(x * (1.0 + k))) for k in range(N)]))
     peaks = []
     for _ in range(2):
-        tracemalloc.start()
-        gradient(x)
-        peaks.append(tracemalloc.get_traced_memory()[1] / x.nbytes)
-        tracemalloc.stop()
+        peaks.append(peak_bytes(lambda: gradient(x)) / x.nbytes)
         stayed = models.are_all_here()
     assert stayed
     assert peaks[1] < N, "each node makes four arrays"

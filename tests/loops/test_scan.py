@@ -1,7 +1,6 @@
 """scan: values and derivatives of loops are those of plain loops, with the same bits everywhere."""
 
 import functools
-import tracemalloc
 
 import autograd
 import autograd.numpy as np
@@ -12,6 +11,7 @@ from autograd.misc import flatten
 from comparisons import assert_close, assert_same
 from numpy.testing import assert_allclose
 from optree import tree_leaves, tree_map
+from probes import peak_bytes
 
 import daskgrad as dg
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError
@@ -366,12 +366,8 @@ def test_memory_is_that_of_the_states_that_are_kept(is_within):
 
     def peak(kept):
         program = dg.delayed(model, compile=False) if is_within else outside
-        tracemalloc.start()
-        try:
-            dg.value_and_grad(lambda u: program(u, kept))(start)
-            return tracemalloc.get_traced_memory()[1] / start.nbytes
-        finally:
-            tracemalloc.stop()
+        gradient = dg.value_and_grad(lambda u: program(u, kept))
+        return peak_bytes(lambda: gradient(start)) / start.nbytes
 
     start = numpy.full(size, 0.5)
     assert peak(20) < 20 + 15

@@ -3,16 +3,15 @@ row's own; states that are saved and loaded.
 """
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
+from probes import peak_bytes
 
 import daskgrad as dg
 from daskgrad.optim import SGD, Adagrad, Adam, AdamW, Momentum, Nesterov, RMSprop
 
 ALL = [SGD, Momentum, Nesterov, Adagrad, RMSprop, Adam, AdamW]
-LIKE_DENSE = [SGD, Adagrad]  # a step with gradient zero changes nothing
 SHAPE = (6, 3)
 
 
@@ -143,19 +142,7 @@ def test_an_update_of_many_rows_makes_no_arrays_of_their_size():
     w, opt = np.ones((4096, 1024)), Adam()
     state, rows = opt.init(w), some_rows(w, np.arange(0, len(w), 2))
     opt.update(w, rows, state)  # also makes room for counts
-    tracemalloc.start()
-    opt.update(w, rows, state)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < rows.values.nbytes / 4
-
-
-@pytest.mark.parametrize("kind", LIKE_DENSE)
-def test_rows_take_the_steps_of_dense_gradients_where_zeros_change_nothing(kind):
-    taken = taken_rows(gradients(len(CHOSEN)))
-    sparse, _ = run(kind(), np.ones(SHAPE), taken)
-    dense, _ = run(kind(), np.ones(SHAPE), [rows.to_dense() for rows in taken])
-    np.testing.assert_array_equal(sparse, dense)
+    assert peak_bytes(lambda: opt.update(w, rows, state)) < rows.values.nbytes / 4
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])
@@ -223,16 +210,6 @@ def test_arrays_are_changed_in_place_and_a_leaf_without_gradient_stays():
     assert kept[0, 0] != 0.0
     assert (params["v"] == 1.0).all()
     assert state["steps['v']"] == [0]
-
-
-def test_a_gradient_fits_into_a_descent():
-    """The gradients of ``value_and_grad``, for a bare array and for a pytree."""
-    x = np.array([3.0, -2.0])
-    opt, step = Momentum(rate=0.1), dg.value_and_grad(dg.delayed(lambda x: np.sum((x - 1.0) ** 2)))
-    state = opt.init(x)
-    for _ in range(200):
-        opt.update(x, step(x)[1], state)
-    np.testing.assert_allclose(x, 1.0, atol=1e-3)
 
 
 # ------------------------------------------------------------------------------------ errors

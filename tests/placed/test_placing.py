@@ -314,13 +314,6 @@ def test_items_are_on_the_workers_as_they_are_used(local):
         dg.reduce_sum(sizes, shards, 1.0)
 
 
-def test_slices_of_the_grainsize_that_was_asked_for(local):
-    with dg.place(np.zeros((MANY, 2)), grainsize=2**10) as shards:
-        result = dg.reduce_sum(sizes, shards, dg.variable(1.0)).compute()
-        assert result.tolist() == [128.0, 128.0 * 2.0**20]
-        assert sum([plan.blocks for plan in shards.plan]) == 128
-
-
 def test_placed_columns_inside_a_model(synchronous):
     shards = dg.place(dg.zip(Y, ROWS, GROUPS))
     for add_up, term in ((dg.map_sum, item), (dg.reduce_sum, slices)):

@@ -1,6 +1,7 @@
 """Parameters of the items' own beside a sample: the rows of those that were drawn."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd
 import autograd.numpy as np
@@ -322,15 +323,10 @@ def is_held(lock):
     """Whether no other thread can take it."""
 
     def take():
-        acquired.append(lock.acquire(blocking=False))
-        if acquired[0]:
-            lock.release()
+        return lock.acquire(blocking=False) and lock.release() is None
 
-    acquired = []
-    other = threading.Thread(target=take)
-    other.start()
-    other.join()
-    return not acquired[0]
+    with ThreadPoolExecutor(1) as pool:
+        return not pool.submit(take).result()
 
 
 class Watched(numpy.ndarray):

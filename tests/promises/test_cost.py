@@ -4,7 +4,6 @@ import gc
 import logging
 import sys
 import threading
-import tracemalloc
 from collections import Counter
 
 import autograd
@@ -16,7 +15,7 @@ from dask.callbacks import Callback
 from distributed import Client
 from families import gradient
 from numpy.testing import assert_array_equal
-from probes import functions_run, lines, write
+from probes import functions_run, lines, peak_bytes, write
 from waiting import wait_until
 
 import daskgrad as dg
@@ -676,10 +675,7 @@ def test_the_cotangents_of_items_take_the_memory_of_an_array(monkeypatch):
     sum_of_squares = dg.grad(lambda p: dg.map_sum(lambda a: a * a, p, grainsize=16))
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "scheduler": "sync"}):
         sum_of_squares(numbers)
-        tracemalloc.start()
-        sum_of_squares(numbers)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_bytes(lambda: sum_of_squares(numbers))
     assert peak < 20 * numbers.nbytes, "an object and a tuple for each take some 50 times as much"
 
 

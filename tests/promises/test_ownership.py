@@ -1,8 +1,6 @@
 """Nothing that a user gets shares memory with anything else, and little is copied for that."""
 
 import copy
-import threading
-import tracemalloc
 
 import autograd
 import autograd.numpy as np
@@ -11,6 +9,7 @@ import numpy
 import pytest
 from clusters import cluster
 from distributed import Client
+from probes import in_threads, peak_bytes
 
 import daskgrad as dg
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
@@ -323,19 +322,14 @@ def test_a_seed_is_no_array():
 
 
 def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
-    def take():
-        for _ in range(200):
-            array = numpy.ones(3)
-            arrived, address = {"x": Cotangent((array,))}, array.ctypes.data
-            result = take_cotangent(arrived, "x").leaves[0]
-            same.append(result.ctypes.data == address)
+    def take(thread, number):
+        array = numpy.ones(3)
+        arrived, address = {"x": Cotangent((array,))}, array.ctypes.data
+        result = take_cotangent(arrived, "x").leaves[0]
+        same.append(result.ctypes.data == address)
 
     same: list[bool] = []
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(take, threads=4, times=200)
     assert len(same) == 800
     assert not any(same)
 
@@ -344,14 +338,8 @@ def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):
 
 
 def peak(call):
-    """The most bytes that a call holds at once beyond those that there were."""
     call()
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(call)
 
 
 W = numpy.random.default_rng(0).normal(size=(2000, 250))  # 4 MB

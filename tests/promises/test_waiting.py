@@ -565,20 +565,17 @@ def watched(monkeypatch, clock):
     return supervision.Watch(client, [("value-slow-1", 0)]), clock, asked
 
 
-def test_a_client_that_itself_stood_still_does_not_blame_the_scheduler(watched):
-    """A model in this process that holds the global lock, or Ctrl-Z."""
-    watch, clock, asked = watched
-    for seconds in (100.0, 1000.0):
-        clock.now = seconds
-        watch.look()
-        asked[-1].set_result({"can_progress": True})
+LOOKS = [  # a limit, and when the client looked; each time there is an answer
+    (60.0, (100.0, 1000.0)),  # a model in this process held the global lock, or Ctrl-Z
+    (0.1, np.arange(0.5, 5.0, 0.5)),
+]
 
 
-def test_a_limit_below_the_time_between_two_looks_is_no_error_by_itself(watched):
+@pytest.mark.parametrize(("seconds", "times"), LOOKS)
+def test_a_client_that_looks_seldom_does_not_blame_the_scheduler(seconds, times, watched):
     watch, clock, asked = watched
-    with dask.config.set({"daskgrad.wait.answers": 0.1}):
-        for number in range(1, 10):
-            clock.now = 0.5 * number
+    with dask.config.set({"daskgrad.wait.answers": seconds}):
+        for clock.now in times:
             watch.look()
             asked[-1].set_result({"can_progress": True})
 
@@ -724,11 +721,12 @@ def test_questions_that_are_flushed_are_on_their_way(loop, monkeypatch):
     both.result(60)
 
 
-def test_the_first_error_ends_those_that_still_run(loop):
-    async def fails():
-        await asyncio.sleep(0.0)
-        raise KeyError("first")
+async def fails():
+    await asyncio.sleep(0.0)
+    raise KeyError("first")
 
+
+def test_the_first_error_ends_those_that_still_run(loop):
     log = []
     with pytest.raises(KeyError, match="first"):
         together(loop, partial(endless, "a", log), fails, partial(endless, "b", log)).result(60)
@@ -756,10 +754,6 @@ def test_to_cancel_what_runs_together_ends_all_of_it(loop):
 
 
 def test_an_error_that_nobody_asks_for_goes_with_its_future(loop):
-    async def fails():
-        await asyncio.sleep(0.0)
-        raise KeyError("unasked")
-
     gc.disable()
     try:
         both = together(loop, fails, partial(endless, "a", []))

@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
@@ -77,6 +78,16 @@ def in_threads(call, threads=8, times=2000):
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(loop, range(threads)))
+
+
+def peak_bytes(call):
+    """The most bytes that a call holds at once beyond those that there were."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 class Turnstile(Gate):

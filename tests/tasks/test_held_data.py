@@ -2,7 +2,6 @@
 
 import math
 import pickle
-import tracemalloc
 from collections import Counter
 
 import autograd.numpy as np
@@ -12,6 +11,7 @@ import pytest
 from dask.callbacks import Callback
 from dask.task_spec import DataNode
 from inputs import energy
+from probes import peak_bytes
 
 import daskgrad as dg
 from daskgrad.tasks.task_graph import DataTask, TaskGraph
@@ -64,12 +64,7 @@ ANYWHERE = {"scheduler": lambda *args, **_: dask.get(*args)}
 
 def bytes_to_order(graph):
     tasks = dict(graph)
-    tracemalloc.start()
-    try:
-        dask.order.order(tasks)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(lambda: dask.order.order(tasks))
 
 
 @pytest.mark.parametrize(

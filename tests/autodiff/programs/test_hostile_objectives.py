@@ -311,21 +311,18 @@ def test_a_dict_that_an_objective_changes():
     assert seen["calls"] == 2
 
 
-def test_integers_of_numpys_are_data_unless_they_are_looked_at():
-    as_data, looked = (
-        dg.value_and_grad(lambda x, n: square(x) + wave(x * n)),
-        dg.value_and_grad(lambda x, n: dg.sum([wave(x * k) for k in range(1, n)])),
-    )
-    for n in range(40):
-        assert is_same(
-            as_data(X, np.int64(n)), by_graph(lambda x, n: square(x) + wave(x * n))(X, n)
-        )
-    assert len(whole_programs(as_data)[0]) == 1
-    for n in range(60):
-        number = np.int64(2 + n % 3)
-        expected = by_graph(lambda x, n: dg.sum([wave(x * k) for k in range(1, n)]))(X, int(number))
-        assert is_same(looked(X, number), expected)
-    assert len(whole_programs(looked)[0]) == 3
+INTEGERS = [  # an objective, integers, and how many programs there are
+    (lambda x, n: square(x) + wave(x * n), range(40), 1),
+    (lambda x, n: dg.sum([wave(x * k) for k in range(1, n)]), [2, 3, 4] * 20, 3),
+]
+
+
+@pytest.mark.parametrize(("objective", "numbers", "count"), INTEGERS)
+def test_integers_of_numpys_are_data_unless_they_are_looked_at(objective, numbers, count):
+    gradient, expected = dg.value_and_grad(objective), by_graph(objective)
+    for n in numbers:
+        assert is_same(gradient(X, np.int64(n)), expected(X, n))
+    assert len(whole_programs(gradient)[0]) == count
 
 
 # ------------------------------------------------------------------------- errors and warnings

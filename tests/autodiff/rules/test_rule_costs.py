@@ -1,11 +1,11 @@
 """What rules take: the memory of gradients by matrices of many rows or columns grows with these."""
 
 import gc
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.special
+from probes import peak_bytes
 
 from daskgrad.autodiff.tape import trace
 
@@ -35,12 +35,7 @@ def peak_of(fun, arrays):
 
     def once():
         gc.collect()
-        tracemalloc.start()
-        try:
-            gradient()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return peak_bytes(gradient)
 
     gradient()  # imports what it needs
     return min(once() for _ in range(3))

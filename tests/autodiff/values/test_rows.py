@@ -1,7 +1,6 @@
 """Cotangents that are kept as rows have the bits of arrays, in every sum and on every scheduler."""
 
 import itertools
-import tracemalloc
 
 import autograd.numpy as np
 import dask
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies import moving
+from probes import peak_bytes
 from samples import decades
 
 import daskgrad as dg
@@ -325,11 +325,7 @@ def test_pulling_back_costs_no_array_a_term(monkeypatch):
     for seconds, scheduler in ((60, "sync"), (0, "sync"), (0, "threads")):
         with dask.config.set({"scheduler": scheduler, "daskgrad.inline.seconds": seconds}):
             call()
-            tracemalloc.start()
-            call()
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        assert peak <= 1.5 * W.nbytes
+            assert peak_bytes(call) <= 1.5 * W.nbytes
 
 
 @pytest.mark.parametrize("compile", [True, False])
@@ -343,11 +339,7 @@ def test_columns_of_an_array_in_fortrans_order_cost_what_they_cost(compile):
     for call in (lambda: direct(W, S), lambda: in_graph(W)):
         for _ in range(10):
             call()
-        tracemalloc.start()
-        results.append(call())
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak <= W.nbytes / 10
+        assert peak_bytes(lambda call=call: results.append(call())) <= W.nbytes / 10
         assert results[-1][1].axes == (1,)
     with dask.config.set(scheduler=moving):
         results.append(in_graph(W))
