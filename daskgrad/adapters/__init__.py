@@ -7,8 +7,8 @@ import importlib
 from typing import Any
 
 ON_DEMAND = {  # the modules that define them
-    "flat": "daskgrad.adapters.flat",
-    "flat_residuals": "daskgrad.adapters.flat",
+    "flat": "daskgrad.adapters.flat_vectors",
+    "flat_residuals": "daskgrad.adapters.flat_vectors",
     "sample": "daskgrad.adapters.nuts",
     "as_pytensor": "daskgrad.adapters.pytensor_ops",
     "as_torch": "daskgrad.adapters.torch_functions",

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.flat import flat
+from daskgrad.adapters.flat_vectors import flat
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node

@@ -71,3 +71,9 @@ def test_threads_share_it_over_placed_items(client):
         wanted, by_a, by_b = expected(A + n, B + n)
         assert_allclose(value, wanted)
         assert_allclose(gradient, [by_a, *by_b.ravel()])
+
+
+def test_no_module_bears_the_name_of_an_adapter():
+    """Python puts a module in the adapter's place when another module imports it."""
+    homes = dg.adapters.ON_DEMAND
+    assert not {home.rpartition(".")[2] for home in homes.values()} & homes.keys()
