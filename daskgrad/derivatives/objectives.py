@@ -4,6 +4,7 @@ The passes over its graph run on boxes, so that each addition is recorded in its
 where nobody could tell: in the calling thread, of functions that are plainly pure.
 """
 
+import dis
 from collections.abc import Callable
 from operator import is_
 from typing import Any
@@ -84,7 +85,7 @@ class Objective:
         programs, watch, own = self._found
         if own is None or watch is not programs.watch or own.has_changed():
             programs, watch = self._find(), None
-        return programs.call(self, args, otherwise, out, watch)
+        return programs.call(self, args, otherwise, out, watch if own is watch else None)
 
     def _find(self) -> Whole:
         """The programs. Functions that are equal share them, and each of these may change: where
@@ -127,6 +128,8 @@ class Recorded:
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         of = self._of
+        if catches(of.fun):  # and may take what only boxes raise for an error of its own
+            raise Unrecordable("it catches exceptions")
         before, structure = flatten(args)
         recorded = Recording(of.fun, of.name, of.argnums, args, borrows=True, sparse=of.sparse)
         output = as_number(recorded.run(), of.name)
@@ -162,6 +165,15 @@ class Recorded:
                 count = len(items.firsts) if items.slices else sum(items.sizes)
                 if kinds != {Source} or count > MOST_ITEMS:
                     raise Unrecordable(f"the sum over {node.name!r} has other or many items")
+
+
+def catches(fun: Any) -> bool:
+    """Whether the code of an objective has exception handlers, beside contexts' own."""
+    while not hasattr(fun, "__code__") and hasattr(fun, "func"):
+        fun = fun.func
+    code = getattr(fun, "__code__", None)
+    names = [] if code is None else [step.opname for step in dis.get_instructions(code)]
+    return names.count("PUSH_EXC_INFO") > names.count("WITH_EXCEPT_START")
 
 
 def require_compiled(node: Node) -> None:

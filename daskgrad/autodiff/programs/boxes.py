@@ -36,7 +36,7 @@ from daskgrad.autodiff.tape import rule_calls
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
-from daskgrad.autodiff.values.protection import BARE
+from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
 
 GETITEM: Any = ArrayBox.__getitem__  # autograd's primitive
@@ -226,13 +226,18 @@ class RecordingBox(Hiding, ArrayBox):
             return fun(*[HIDDEN.__get__(arg) if is_box(arg) else arg for arg in args], **kwargs)
         if fun in OF_MEMORY:
             raise self.refusal(f"the model calls {fun.__name__}")
+        if boxes_within(kwargs.get("out", ())):
+            raise self.refusal(f"the model has {fun.__name__} write into a traced array (out=)")
         if are_data((args, kwargs)):
             return call_of_data(fun, args, kwargs)
         return call_function(self, fun, types, args, kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if ufunc is np.add and kwargs.get("out") == (inputs[0],):  # a sum of cotangents
-            return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
+        if boxes_within(kwargs.get("out", ())):
+            is_own = array_boxes.package_of(sys._getframe(1)) == "daskgrad"
+            if ufunc is np.add and is_own:  # a sum of cotangents
+                return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
+            raise self.refusal(f"the model has {ufunc.__name__} write into a traced array (out=)")
         if method != "__call__" and are_data((inputs, kwargs)):
             return call_of_data(getattr(ufunc, method), inputs, kwargs)
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
@@ -401,7 +406,9 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     recording = boxes_within((args, kwargs))[0]._node.recording
     if not recording.is_trusted:
         recording.require_no_handlers()
-    values, options = (replace_boxes(each, HIDDEN.__get__) for each in (args, kwargs))
+    is_own = recording.is_trusted or fun in (operator.iadd, add_at.fun)
+    value_of = HIDDEN.__get__ if is_own else read_only_value
+    values, options = (replace_boxes(each, value_of) for each in (args, kwargs))
     if fun is add_at.fun and type(args[0]) is np.ndarray:  # a constant that the call changes
         args = args[0].copy(), *args[1:]
     try:
@@ -419,6 +426,11 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
         return RecordingBox(value, recording.number, step)
     parts = [part_of(step, number, part) for number, part in enumerate(value)]
     return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
+
+
+def read_only_value(box: Any) -> Any:
+    """A box's value, into which no function of the model's may write."""
+    return read_only_leaf(HIDDEN.__get__(box))
 
 
 def part_of(parts: Step, number: int, value: Any) -> RecordingBox | None:

@@ -98,6 +98,52 @@ def kind_of(value: Any) -> Any:
     return type(value)
 
 
+NUMBERS = (np.ndarray, np.generic, int, float, complex)
+
+
+class Loop:
+    """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
+    arguments, some of which are the items' own."""
+
+    def __init__(self, fun: Callable, args: tuple, parts: Sequence[Call], are_own: Sequence[bool]):
+        self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
+
+    def __call__(self, *values: Any) -> Any:
+        """What the comprehension returns."""
+        results = []
+        for n in range(len(values[self.are_own.index(True)])):
+            item = [x[n] if own else x for x, own in zip(values, self.are_own, strict=True)]
+            item = [
+                x.item() if own and type(part.value) in PYTHONS else x
+                for x, own, part in zip(item, self.are_own, self.parts, strict=True)
+            ]
+            args, kwargs = replaced(self.args, dict(zip(self.parts, item, strict=True)))
+            results.append(self.fun(*args, **kwargs))
+        return stacked(results)
+
+
+def stacked(results: Sequence[Any]) -> Any:
+    if isinstance(results[0], tuple | list):  # several values of each item
+        return tuple(map(stacked, zip(*results, strict=True)))
+    if not isinstance(results[0], NUMBERS):
+        return results
+    arrays = list(map(np.asarray, results))
+    first = arrays[0]
+    if any([kind_of(array)[1:] != kind_of(first)[1:] for array in arrays]):
+        raise Diverged
+    order = order_of(first)
+    order += [axis for axis in range(first.ndim) if axis not in order]
+    rows = np.array([np.transpose(array, order) for array in arrays])
+    return rows.transpose(0, *[order.index(axis) + 1 for axis in range(first.ndim)])
+
+
+def order_of(array: Any) -> list[int]:
+    """The axes by their strides; those of length one are anywhere."""
+    array = np.asarray(array)
+    axes = [axis for axis, size in enumerate(array.shape) if size > 1]
+    return sorted(axes, key=lambda axis: -abs(array.strides[axis]))
+
+
 # -------------------------------------------------------------------------------- from recordings
 
 

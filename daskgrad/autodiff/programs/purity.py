@@ -30,12 +30,21 @@ BUILTINS = {
 CHANGING = {
     *("random default_rng load loadtxt genfromtxt fromfile fromregex memmap open_memmap".split()),
     *("DataSource datasets io seterr seterrcall setbufsize set_printoptions ctypeslib".split()),
-    *("attrgetter methodcaller cache lru_cache cached_property save savez savetxt".split()),
+    *("attrgetter methodcaller cache lru_cache cached_property save savez savetxt tofile".split()),
+    *("geterr geterrcall getbufsize get_printoptions array_str array_repr array2string".split()),
+    *("datetime64 frompyfunc is_ is_not".split()),
 }
-REFUSED = {"rvs", "format", "format_map"}  # methods that draw random numbers, or reach attributes
+REFUSED = {
+    "rvs",
+    "format",
+    "format_map",
+    "tofile",
+    "dump",
+}  # methods that draw random numbers, or reach attributes
 HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # what is not there is not watched
 CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+ELEMENTS = ("STORE_SUBSCR", "DELETE_SUBSCR")
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 OUTER = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
@@ -93,8 +102,12 @@ def paths_in(
 
 def impurity_of_steps(outer: Sequence[str], steps: Sequence[dis.Instruction]) -> str | None:
     """Whether code changes what is not its own, or asks what is the same object as what."""
-    for before, step in zip([None, *steps], steps, strict=False):
+    for before, container, step in zip([None, *steps], [None, None, *steps], steps, strict=False):
         name = step.argval
+        if step.opname in ELEMENTS and container is not None:
+            held, opname = container.argval, container.opname
+            if opname in GLOBALS or (opname in OUTER and held in outer):
+                return f"it assigns or deletes an element of {held!r}"
         if step.opname in CHANGES or (step.opname in STORES and name in outer):
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
         if step.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):

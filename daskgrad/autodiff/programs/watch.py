@@ -52,6 +52,18 @@ OF_CLASSES = (
 )
 
 
+def layout_of(array: Any) -> tuple:
+    return array.shape, array.dtype, array.strides, array.flags.writeable
+
+
+def count_names(kind: type) -> int:
+    return len(vars(kind)) - ("__slotnames__" in vars(kind))  # which a pickle puts there
+
+
+def class_at(ref: Callable) -> type:
+    return type(ref())
+
+
 class Watch:
     """What a function, and the functions that it calls, refer to.
 
@@ -162,6 +174,8 @@ class Watch:
         fun, is_compiled, is_vouched, *_ = MODELS[type(model)](model)
         if not is_compiled:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
+        if hasattr(model, "model"):
+            self._same.append((partial(attribute_of, weakly(model), "model", MISSING), model.model))
         inner = Watch(fun, self._room, is_vouched)
         self._room = inner._room
         self.names |= inner.names  # of what it takes in, which is followed here
@@ -173,6 +187,7 @@ class Watch:
     def _follow_array(self, array: Any, name: str) -> None:
         if array.dtype.hasobject:
             return self._refuse(f"it refers to {name!r}, an array of objects")
+        self._equal.append((partial(layout_of, array), layout_of(array)))
         if array.nbytes > SMALL:
             if is_read_only(array):
                 return None
@@ -277,6 +292,12 @@ class Watch:
         kind: Any = thing if isinstance(thing, type) else type(thing)
         self._holders.append((weakly(thing), set()))
         if not isinstance(thing, types.ModuleType):
+            self._same.append((partial(getattr, kind, "__mro__"), kind.__mro__))
+            if kind is not thing:
+                self._same.append((partial(class_at, weakly(thing)), kind))
+            for base in kind.__mro__:  # into which an attribute may be put that hides another one
+                if not is_of_library(base.__module__):
+                    self._equal.append((partial(count_names, base), count_names(base)))
             if not is_plain_class(kind) and not issubclass(kind, CONTAINERS):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
             self._follow_attributes(thing, operators_of(kind))

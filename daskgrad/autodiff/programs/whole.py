@@ -6,6 +6,7 @@ left to the ordinary way, which does the same with all checks.
 """
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -67,7 +68,8 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
                 raise Unusual
             kinds += (name, kind_of(each, leaves))
         return tuple(kinds)
-    if kind is list or kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_make")):
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
+    if kind is list or kind is tuple or (is_named and not getattr(value, "__dict__", None)):
         return kind, *[kind_of(each, leaves) for each in value]
     if kind in STATIC:
         leaves.append(value)
@@ -76,6 +78,16 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
         leaves.append(value)
         return kind
     raise Unusual
+
+
+def are_unchanged(args: tuple, kinds: tuple, leaves: Sequence[Any]) -> bool:
+    """Whether arguments still have these kinds and leaves."""
+    after: list[Any] = []
+    try:
+        are_alike = tuple([kind_of(arg, after) for arg in args]) == kinds[: len(args)]
+    except Unusual:
+        return False
+    return are_alike and all(map(is_, leaves, after))
 
 
 def numbered(value: Any, leaves: list[Any]) -> Any:
@@ -167,13 +179,16 @@ class Whole(Programs):
                     return found if out is None else (found[0], out)
         if self.is_cold or self.impurity is not None:
             return self._unseen(otherwise)
-        if known is not None and known.entry.refusal and known.entry.watch is watch:
+        if known is not None and known.entry.refusal and known.entry.watch is self.watch:
             return otherwise()
         ways = 0 if known is None else len(known.entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.seconds()
         result = on_tapes(otherwise) if is_compared else otherwise()
         seconds = clock.seconds() - begin
         self.look_at(fun)
+        if not are_unchanged(args, kinds, leaves):
+            self.impurity = "it changes its arguments"
+            return result
         if kinds not in self._known and len(self._known) < MOST_KINDS:
             self._known[kinds] = self._find(fun, args, out, result[1])
         known = self._known.get(kinds)

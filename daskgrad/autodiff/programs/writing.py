@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.programs.batches import Loop, stacked
 from daskgrad.autodiff.programs.calls import (
     IN_PLACE,
     OPERATORS,
     Call,
     CallList,
+    Loop,
     calls_in,
     cut,
     guard,
     plus,
     replaced,
+    stacked,
     stay,
     value_of,
 )
 from daskgrad.autodiff.programs.program import Program, Source, namespace_of
+from daskgrad.autodiff.programs.steps import PYTHONS
 
 TEXTS: dict[Any, str] = {fun: f"{{}} {sign} {{}}" for fun, sign in OPERATORS.items()}
 TEXTS |= {operator.neg: "-{}", operator.invert: "~{}", operator.getitem: "{}[{}]"}
@@ -152,7 +154,8 @@ class Writer:
         inner = dict(zip(loop.parts, call.args, strict=True))
         for part, own in zip(loop.parts, loop.are_own, strict=True):
             if own:
-                rows.append(self.name(inner[part]))
+                is_python = type(part.value) in PYTHONS  # which NumPy's numbers are not
+                rows.append(self.name(inner[part]) + ".tolist()" * is_python)
                 names.append(f"x{len(names)}")
                 inner[part] = Call(None, (), {}, part.value)
                 self._names[inner[part]] = names[-1]

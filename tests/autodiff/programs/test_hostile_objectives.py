@@ -281,6 +281,58 @@ def test_what_an_objective_does_is_done_at_each_call(name, capsys):
     assert not whole_programs(gradient)[0]
 
 
+KEPT = {}
+
+
+def test_what_an_objective_keeps_of_its_arguments_is_no_box():
+    def objective(x, data):
+        KEPT["data"] = data
+        return square(x * data)
+
+    gradient, data = dg.value_and_grad(objective), X + 1.0
+    for _ in range(20):
+        gradient(X, data)
+        assert KEPT["data"] is data
+
+
+def test_an_objective_that_catches_errors_stays_a_graph():
+    """Boxes raise errors that arrays do not: a float's method, here."""
+
+    def objective(x, number):
+        try:
+            return square(x) * float(round(number))
+        except Exception:
+            return 0.0 * square(x)
+
+    gradient, expected = dg.value_and_grad(objective), by_graph(objective)
+    for n in range(20):
+        assert is_same(gradient(X, n + 0.7), expected(X, n + 0.7))
+
+
+IN_ARGUMENTS = {
+    "a key is taken out": lambda given: given.pop("scale"),
+    "a key is put in": lambda given: given.setdefault("more", 3.0) * given["scale"],
+    "a sum in place": lambda given: np.sum(np.add(given["a"], 1.0, out=given["a"])),
+    "limits in place": lambda given: np.sum(np.clip(given["a"], 0.0, 1.0, out=given["a"])),
+    "limits by position": lambda given: np.sum(np.clip(given["a"], 0.0, 1.0, given["a"])),
+    "sums by position": lambda given: np.sum(np.cumsum(given["a"], 0, None, given["a"])),
+    "something odd is put in": lambda given: given.update(odd=object()) or given["scale"],
+}
+
+
+@pytest.mark.parametrize("name", IN_ARGUMENTS)
+def test_an_objective_that_changes_its_arguments_stays_a_graph(name):
+    def objective(x, given):
+        return square(x) * IN_ARGUMENTS[name](given)
+
+    gradient, expected = dg.value_and_grad(objective), by_graph(objective)
+    for n in range(20):
+        first, second = ({"a": X * (n % 3), "scale": 1.0 + n} for _ in range(2))
+        assert is_same(gradient(X, first), expected(X, second))
+        assert first.keys() == second.keys()
+        assert is_same(first["a"], second["a"])
+
+
 DRAWN = {
     "NumPy's numbers": lambda x: square(x) * np.random.random(),
     "Python's numbers": lambda x: square(x) * python_random.random(),
