@@ -1,4 +1,4 @@
-"""Batches: from the calls of one item to those of many, stacked along a new first axis.
+"""Batches: from the calls of one item to a list for many, stacked along a new first axis.
 
 ``FORMS`` tells, for each function, how one call serves all items with the very bits of a call for
 each: a form gets the item's call and the batch, and appends calls, or returns ``None``. Whatever
@@ -357,7 +357,7 @@ def index_of_rows(index: Any, batch: Batching) -> Any:
 
 
 def own_index(index: Any, batch: Batching) -> Any:
-    """Of a number or numbers that each item has, before parts that take axes whole."""
+    """The index by a number or numbers that each item has, before parts that take axes whole."""
     first, *rest = index if isinstance(index, tuple) else (index,)
     is_first = isinstance(first, Call) and np.result_type(first.value).kind in "iu"
     if not is_first or not all([x is None or x is ... or x == EVERY for x in rest]):

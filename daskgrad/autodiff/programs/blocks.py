@@ -235,7 +235,7 @@ def columns_of(items: Sequence[Any]) -> list[Any] | None:
 
 
 def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
-    """What tells kinds of leaves apart; nothing where all are of one kind."""
+    """Keys that tell kinds of leaves apart; none where all are of one kind."""
     kinds = set(map(type, leaves))
     if kinds in ({float}, {np.float64}):
         return []
