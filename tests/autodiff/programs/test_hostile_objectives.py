@@ -74,7 +74,7 @@ def test_an_objective_over_a_hostile_model_is_right_or_an_error(name, choice):
     is_told = choice is True and becomes is ERROR  # by a comparison, after wrong results
     gradient, expected = dg.value_and_grad(twice(model, choice)), by_graph(twice(model, False))
     random = np.random.default_rng(5)
-    for n in range(CALLS):
+    for n in range(3 * CALLS if is_told else CALLS):
         given = arguments(n, random)
         before(n)
         right = outcome(expected, given)
