@@ -10,7 +10,7 @@ import pytest
 from clusters import cluster, kill
 from distributed import Client, LocalCluster
 from small_models import EVIL, X, graph, term
-from waiting import wait_until
+from waiting import SLOW, wait_until
 
 import daskgrad as dg
 
@@ -30,7 +30,7 @@ STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
 
 def get(client, page):
     with urllib.request.urlopen(
-        client.dashboard_link.replace("status", page), timeout=30
+        client.dashboard_link.replace("status", page), timeout=30 * SLOW
     ) as answer:
         return answer.read().decode()
 

@@ -1,5 +1,6 @@
 """Progress shows what runs on every scheduler, and leaves terminals and files as they should be."""
 
+import codecs
 import os
 import pty
 import select
@@ -358,12 +359,13 @@ def shown_by(gate, how, scheduler, **streams):
     )
     os.close(theirs)
     text, is_told = "", how != "is interrupted"
+    decoder = codecs.getincrementaldecoder("utf-8")()  # a character may come in two parts
     while select.select([ours], [], [], 60)[0]:
         try:
             read = os.read(ours, 4096)
         except OSError:  # the other side is closed
             break
-        text += read.decode()
+        text += decoder.decode(read)
         if not is_told and gate.arrived():
             is_told = True
             process.send_signal(signal.SIGINT)
