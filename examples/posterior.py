@@ -183,7 +183,7 @@ def sample_schools(schools, start, draws, groups=4):
         print(f"  {groups} groups placed on {len(client.nthreads())} workers")
 
         def log_density(p):
-            return dg.map_sum(log_likelihood, shards, p) + dg.delayed(log_prior)(p, PRIORS)
+            return dg.map_sum(log_likelihood, shards, p) + log_prior(p, PRIORS)
 
         return sample(log_density, start, draws)
 

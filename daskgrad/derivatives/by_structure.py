@@ -13,6 +13,7 @@ from daskgrad.autodiff.values.vectors import entries
 from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
+from daskgrad.graph.expressions import ExpressionNode
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable
@@ -76,5 +77,5 @@ def has_structure(node: Node) -> bool:
     """Whether a node is a variable, or a call whose backend tells what depends on what."""
     if isinstance(node, Variable):
         return True
-    is_call = type(node) in (CallNode, ItemNode)
+    is_call = type(node) in (CallNode, ExpressionNode, ItemNode)
     return is_call and hasattr(registry.load(node.model.backend), "Dependence")

@@ -18,7 +18,7 @@ from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
 from daskgrad.derivatives.in_line import AtOnce, InLine, Known, ObservedAtOnce, seconds_in_line
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph, leaves_in
-from daskgrad.graph.backward import build_backward
+from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import DirectSums, build_forward
 from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
@@ -129,11 +129,15 @@ def both_passes(
 ) -> tuple[Any, Sequence[Any], Arrived]:
     """Builds the tasks of both passes, and computes those that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
+    if graph.output in graph.here and not graph.extras:
+        seeds = {graph.output: Seed()} if graph.active else {}
+        return forward.here.values[graph.output], (), pull_here(forward, seeds)
     arrived = build_backward(forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *graph.extras)]
     value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
     count = len(graph.extras)
-    return value, rest[:count], dict(zip(arrived, rest[count:], strict=True))
+    arrived = dict(zip(arrived, rest[count:], strict=True))
+    return value, rest[:count], pull_here(forward, arrived)
 
 
 def compute_unknown(

@@ -18,7 +18,7 @@ from daskgrad.derivatives.evaluation import (
 )
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import build_backward
+from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, where
@@ -97,7 +97,7 @@ class HeldForwardPass:
             tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
             arrived = build_backward(run.forward, tasks, of_value, saw_value=True)
             computed = compute_unknown(tasks.compute, list(arrived.values()))
-            return dict(zip(arrived, computed, strict=True))
+            return pull_here(run.forward, dict(zip(arrived, computed, strict=True)))
 
         return self._evaluate(evaluate)
 
@@ -141,7 +141,9 @@ class HeldForwardPass:
             computed = iter(tasks.compute([ref.key for each in arrived for ref in each.values()]))
             batches = [{variable: next(computed) for variable in each} for each in arrived]
             return [
-                {variable: batch.entries[number] for variable, batch in each.items()}
+                pull_here(
+                    run.forward, {node: batch.entries[number] for node, batch in each.items()}
+                )
                 for each, (start, stop) in zip(batches, runs, strict=True)
                 for number in range(stop - start)
             ]

@@ -20,7 +20,7 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.recording import by_root
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import build_backward
+from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import ChunkedVariable, ChunkVariable, Variable
@@ -65,9 +65,9 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
             require_real_scalar(stand_in(node), output.name)
     for node in (*graph.order, *variables):
         node.own_arrays()  # the collections may be computed when a call that borrows has ended
-    forward = build_forward(graph, tasks)
+    forward = build_forward(graph, tasks, is_lazy=True)
     seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
-    arrived = build_backward(forward, tasks, seed)
+    arrived = pull_here(forward, build_backward(forward, tasks, seed), tasks)
     parts = by_root(arrived)
     found = [overlapping(v, parts[v.root], arrived) for v in variables]
     pairs = list(zip(variables, found, strict=True))

@@ -29,6 +29,7 @@ from daskgrad.derivatives.inputs import Argnums, Asked, as_argnums, as_number, r
 from daskgrad.derivatives.recording import Recording, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
+from daskgrad.graph.expressions import ExpressionNode
 from daskgrad.graph.nodes import CallNode, Constant, ItemNode, Node
 from daskgrad.graph.stopping import StopGradient
 from daskgrad.graph.sum_of_nodes import SumNode
@@ -41,7 +42,8 @@ UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of equal functions before each is watched
 MOST_ITEMS = 64  # of a sum: more belong to batches
 OWN = ("_operator", "daskgrad.")  # modules of the functions of the package's own models
-NODES = {Variable, Constant, CallNode, ItemNode, StopGradient, SumNode, ReductionNode}
+CALLS = {CallNode, ExpressionNode, ItemNode}
+NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
 
 
 def parts_of_model(model: DelayedModel) -> tuple:
@@ -179,7 +181,7 @@ def catches(fun: Any) -> bool:
 def require_compiled(node: Node) -> None:
     """Raises unless a model is compiled, or the package's own."""
     model = node.model
-    is_own = model.backend == "autograd" and model.fun.__module__.startswith(OWN)
+    is_own = node.is_light or (model.backend == "autograd" and model.fun.__module__.startswith(OWN))
     is_compiled = registry.is_compiled(model.backend) and model.keep != "recompute"
     if not (is_own or is_compiled) or isinstance(model.fun, SentFunction):
         raise Unrecordable(f"model {model.name!r} is not compiled")

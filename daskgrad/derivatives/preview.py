@@ -15,7 +15,7 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives.inputs import Argnums, as_number, require_differentiable
 from daskgrad.derivatives.recording import Recording
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import build_backward
+from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import build_forward
 from daskgrad.graph.nodes import Node, order
 from daskgrad.graph.variables import Variable
@@ -115,12 +115,12 @@ def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]
     Without a seed the cotangent of the output is a task that makes ones.
     """
     tasks = TaskGraph(where())
-    forward = build_forward(graph, tasks)
+    forward = build_forward(graph, tasks, is_lazy=True)
     arrived = {}
     if graph.output in graph.active:
         key = tasks.key("cotangent", graph.output.key_name)
         ones = seed or tasks.add(key, ones_like, forward.values[graph.output])
-        arrived = build_backward(forward, tasks, ones)
+        arrived = pull_here(forward, build_backward(forward, tasks, ones), tasks)
     variables = {
         node: ref.key for node, ref in forward.values.items() if isinstance(node, Variable)
     }

@@ -7,7 +7,9 @@ from typing import Any
 
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.trees import flatten
+from daskgrad.graph.expressions import joined, run_here
 from daskgrad.graph.nodes import CallNode, Constant, Node, is_chain, order
+from daskgrad.graph.operators import last_of
 from daskgrad.graph.variables import Variable
 
 
@@ -16,9 +18,10 @@ class Graph:
 
     ``active`` are those on a path from a variable in ``wrt`` to ``output`` that nothing stops: they
     depend on a variable and matter to the output. ``extras`` are other outputs, of which only the
-    value is wanted. ``scalars`` are the nodes whose value must be one real number because the
-    output's is, known before anything runs; empty unless ``output_is_scalar``. ``is_watched``: a
-    value may be computed again, and is then compared with the one that its consumers have seen.
+    value is wanted. ``here`` are the nodes that run in this process. ``scalars`` are the nodes
+    whose value must be one real number because the output's is, known before anything runs; empty
+    unless ``output_is_scalar``. ``is_watched``: a value may be computed again, and is then compared
+    with the one that its consumers have seen.
     """
 
     def __init__(
@@ -28,15 +31,19 @@ class Graph:
         extras: Iterable[Node] = (),
         output_is_scalar: bool = False,
     ):
-        self.output = output
-        self.extras = tuple(extras)
         self.is_watched = True
         self.wrt = set(wrt)
         reached = order([output], is_leaf=lambda node: node.is_stopped)
         self.active = self._active(reached)
+        self.extras = tuple(extras)
         if self.extras or any(node.is_stopped or node.is_settled for node in reached):
             reached = order([output, *self.extras], is_leaf=self._is_there)
-        self.order = reached
+        self.order = joined(reached, {output, *self.extras})
+        self.output = output
+        if self.order is not reached:
+            self.active = {node for node in self.order if node in self.active}
+            self.output = next(node for node in self.order if last_of(node) is output)
+        self.here = run_here(self.order)
         self.scalars = self._scalars() if output_is_scalar else set()
         self._told: dict[tuple[Active, ...], tuple[Active, ...]] = {}
 
@@ -45,25 +52,24 @@ class Graph:
 
         Of all nodes of which the same is to be told it is one object.
         """
-        found = tuple(
+        active = tuple(
             [
-                Active(number, False, source.asked)
-                if isinstance(source, Variable)
-                else Active(number, self.is_watched)
+                Active(number, self._is_watched(source), source.asked)
                 for number, source in enumerate(node.inputs)
                 if source in self.active
             ]
         )
-        return self._told.setdefault(found, found)
+        return self._told.setdefault(active, active)
+
+    def _is_watched(self, source: Node) -> bool:
+        return self.is_watched and not isinstance(source, Variable) and source not in self.here
 
     def watched_inputs(self, node: Node) -> set[int]:
         """The numbers of those that are watched; a sum may have very many."""
-        if not self.is_watched:
-            return set()
         return {
             number
             for number, source in enumerate(node.inputs)
-            if source in self.active and not isinstance(source, Variable)
+            if source in self.active and self._is_watched(source)
         }
 
     @property
@@ -79,7 +85,7 @@ class Graph:
     @functools.cached_property
     def is_chain(self) -> bool:
         """Whether no model runs beside another, so that BLAS keeps its threads."""
-        return is_chain(self.order)
+        return is_chain([node for node in self.order if node not in self.here])
 
     @functools.cached_property
     def used_once(self) -> set[Node]:

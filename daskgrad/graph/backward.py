@@ -22,7 +22,7 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import Forward
 from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.variables import Variable
-from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 
 
 class Contribution(NamedTuple):
@@ -90,7 +90,8 @@ def build_backward(
     """Builds the tasks of the backward pass, from the cotangent of the output.
 
     ``saw_value``: the cotangent carries the fingerprint of the output's value.
-    Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached.
+    Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached,
+    and of the nodes that run in this process: ``pull_here`` pulls these back.
     """
     graph = forward.graph
     backward = Backward(graph, forward, tasks)
@@ -99,11 +100,36 @@ def build_backward(
     for node in reversed(graph.order):
         if node in backward.contributions:
             total = accumulate(node, backward)
-            if isinstance(node, Variable):
+            if isinstance(node, Variable) or node in graph.here:
                 arrived[node] = tasks.keep("cotangent", node.key_name, total.cotangent)
             else:
                 backward_tasks(node, backward, total)
     return arrived
+
+
+def pull_here(
+    forward: Forward, arrived: dict[Variable, Any], tasks: TaskGraph | None = None
+) -> dict[Variable, Any]:
+    """Pulls cotangents that arrived at nodes of this process back to the variables.
+
+    ``tasks``: adds tasks that do so. Its cotangents are the last terms of those of the variables.
+    """
+    graph = forward.graph
+    if not graph.here:
+        return arrived
+    tasks = TasksHere(graph.is_chain) if tasks is None else tasks
+    backward = Backward(graph, forward.here, tasks)
+    for node, cotangent in arrived.items():
+        backward.contributions[node].append(Contribution(cotangent, saw_value=False))
+    at_variables = {}
+    for node in reversed(graph.order):
+        if node in backward.contributions:
+            total = accumulate(node, backward)
+            if isinstance(node, Variable):
+                at_variables[node] = tasks.keep("cotangent", node.key_name, total.cotangent)
+            else:
+                backward_tasks(node, backward, total)
+    return at_variables
 
 
 def accumulate(node: Node, backward: Backward) -> Contribution:

@@ -13,9 +13,9 @@ from daskgrad.autodiff.models.model import Call
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.memory import takes_as_arrived
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.nodes import CallNode, Node, models, value_of_node
+from daskgrad.graph.nodes import CallNode, Constant, Node, models, value_of_node
 from daskgrad.graph.variables import Variable
-from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 
 
 class DirectSums(dict[Any, Any]):
@@ -36,17 +36,29 @@ class Forward:
     """The forward pass, while its tasks are added: a reference to each value and captured call.
 
     ``direct`` takes in the sums that are evaluated outside of the graph; None: all are tasks.
+    ``here`` is the part of the pass that runs in this process, while the tasks are added.
     """
 
-    def __init__(self, graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None):
+    def __init__(
+        self,
+        graph: Graph,
+        tasks: TaskGraph,
+        direct: DirectSums | None = None,
+        here: "Forward | None" = None,
+    ):
         self.graph = graph
         self.tasks = tasks
         self.direct = direct
-        self.values = Values(tasks)
+        self._here = here  # None: itself; a cycle would keep variables until it is collected
+        self.values = Values(tasks) if here is None else ValuesOfBoth(tasks, here)
         self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
         self.active: dict[CallNode, tuple[Active, ...]] = {}  # inputs, as they were then
         self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
+
+    @property
+    def here(self) -> "Forward":
+        return self if self._here is None else self._here
 
     def inputs(self, node: Node) -> list[Any]:
         return [self.values[source] for source in node.inputs]
@@ -68,33 +80,54 @@ class Forward:
 
 
 class Values(dict[Node, Any]):
-    """A reference to each value; a variable's value enters the graph when it is first asked for.
+    """A reference to each value; variables and constants enter the graph when a task takes them.
 
-    Nobody asks for a variable whose items are summed over: its blocks are sent instead.
+    No task takes a variable whose items are summed over: its blocks are sent instead.
     """
 
     def __init__(self, tasks: TaskGraph):
         self._tasks = tasks
 
     def __missing__(self, node: Node) -> Any:
-        if not isinstance(node, Variable):
+        if not isinstance(node, Variable | Constant):
             raise KeyError(node)
         self[node] = value_of_node(node, self._tasks, {})
         return self[node]
 
 
-def build_forward(graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None) -> Forward:
-    """Builds the tasks of the forward pass; inactive nodes get one task that computes the value."""
-    forward = Forward(graph, tasks, direct)
+class ValuesOfBoth(Values):
+    """References to values, some of which are in this process."""
+
+    def __init__(self, tasks: TaskGraph, here: Forward):
+        super().__init__(tasks)
+        self._here = here
+
+    def __missing__(self, node: Node) -> Any:
+        if node not in self._here.graph.here:
+            return super().__missing__(node)
+        self[node] = self._tasks.data(node.key, self._here.values[node])
+        return self[node]
+
+
+def build_forward(
+    graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None, is_lazy: bool = False
+) -> Forward:
+    """Builds the tasks of the forward pass; inactive nodes get one task that computes the value.
+
+    ``is_lazy``: nothing runs yet, in this process either.
+    """
+    here = Forward(graph, TasksHere(graph.is_chain)) if graph.here and not is_lazy else None
+    forward = Forward(graph, tasks, direct, here)
     tasks.share(models(graph.order))
     tasks.is_chain = graph.is_chain
     for node in graph.order:
-        if isinstance(node, Variable):
-            continue  # its value enters the graph when it is first asked for
+        if isinstance(node, Variable | Constant):
+            continue  # it enters the graph when a task takes it
+        one_pass = forward.here if node in graph.here else forward
         if node in graph.active or forward.is_direct(node):
-            forward_tasks(node, forward)
+            forward_tasks(node, one_pass)
         else:
-            forward.values[node] = value_of_node(node, tasks, forward.values)
+            one_pass.values[node] = value_of_node(node, one_pass.tasks, one_pass.values)
     for node in (graph.output, *graph.extras):  # in the graph, even if it is a variable
         forward.values[node] = tasks.keep("value", node.key_name, forward.values[node])
     return forward

@@ -16,6 +16,7 @@ from dask.typing import Key
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
+from daskgrad.autodiff.tape.boxes import place_here
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
@@ -27,9 +28,10 @@ from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
 from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
-from daskgrad.tasks.task_graph import TaskGraph
+from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 
 SHOWN = 8  # names of what a node takes in
+NO_KEYWORDS: dict[str, Any] = {}
 NO_ANNOTATIONS: dict[str, Any] = {}  # of nearly all nodes; nobody changes a node's annotations
 HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
 
@@ -42,7 +44,9 @@ class Node(Collection, ArrayOperators):
     ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
     the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
     not go through it to what it takes in. ``model``: what it calls, or None; ``call``: with what.
-    ``is_one_run``: its model runs once, or again and again, but never beside itself.
+    ``is_one_run``: its model runs once, or again and again, but never beside itself. ``is_light``:
+    a call of NumPy between models, recorded by its own operators; it may join others in one node
+    (``graph.expressions``). ``is_here``: its value is in this process, or can be computed in it.
     """
 
     stage: Stage = "value"
@@ -50,6 +54,8 @@ class Node(Collection, ArrayOperators):
     model: Any = None
     call: Any = None
     is_one_run = False
+    is_light = False
+    asked: tuple[int, ...] = ()  # the leaves of a variable whose gradients should be rows
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
@@ -103,14 +109,23 @@ class Node(Collection, ArrayOperators):
     def build_graph(self) -> Any:
         return graph_of([self])[0]
 
-    def record(self, model: Model, *args: Any) -> "Node":
-        return CallNode(model, args, {})
+    def record(self, model: Model, args: tuple, kwargs: dict[str, Any] = NO_KEYWORDS) -> "Node":
+        """Records a call of NumPy between models."""
+        node = CallNode(model, args, kwargs)
+        node.is_light, node.place = True, place_here()
+        node.is_here = all([source.is_here for source in node.inputs])
+        return node
+
+    def value_here(self) -> Any:
+        """The value of a node that ``is_here``."""
+        return build_values(TasksHere(), [self])[self]
 
     def __getitem__(self, index: Any) -> "Node":
-        made = ItemNode(GETITEM, (self, index), {})
-        if all([isinstance(each, Constant) for each in made.inputs[1:]]):
-            return made
-        return CallNode(GETITEM, (self, index), {})  # an index that is computed
+        node = ItemNode(GETITEM, (self, index), {})
+        if not all([isinstance(source, Constant) for source in node.inputs[1:]]):
+            node = CallNode(GETITEM, (self, index), {})  # an index that is computed
+        node.is_here = all([source.is_here for source in node.inputs])
+        return node
 
 
 class Constant(Node):
@@ -120,6 +135,7 @@ class Constant(Node):
     def __init__(self, value: Any):
         super().__init__("constants", ())  # a word that Dask's dashboard does not take for a hash
         self.value = value
+        self.is_here = isinstance(value, np.ndarray)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
@@ -148,6 +164,7 @@ class CallNode(Node):
     """A model called on arguments, some of which are nodes."""
 
     is_one_run = True
+    place: tuple[str, int] | None = None  # file and line, if it ``is_light``
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):
         self.model = model

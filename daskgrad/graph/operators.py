@@ -1,13 +1,20 @@
-"""Operators: Python's operators and NumPy's functions on nodes. They record a call, or refuse."""
+"""Operators: Python's operators, and NumPy's functions and methods, on nodes. They record a call.
 
+What needs a value (a comparison, ``len``) has it of variables, and of NumPy's calls on variables;
+of other nodes it is an error that says what to do.
+"""
+
+import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
-from daskgrad.autodiff.values.descriptions import path_of, traceable
+from daskgrad.autodiff.values.cotangents import is_differentiable
+from daskgrad.autodiff.values.descriptions import path_of
+from daskgrad.autodiff.values.trees import map_leaves
 
 ADD = Model(operator.add, "add", operator=Operator(signs=(1, 1)))
 SUBTRACT = Model(operator.sub, "subtract", operator=Operator(signs=(1, -1)))
@@ -28,18 +35,48 @@ UFUNCS = {
     np.negative: NEGATIVE,
 }
 
+METHODS = frozenset(
+    "all any argmax argmin argsort astype clip conj conjugate copy cumprod cumsum diagonal dot "
+    "flatten max mean min prod ptp ravel repeat reshape round searchsorted squeeze std sum "
+    "swapaxes take trace transpose var".split()
+)
+OF_UFUNCS = frozenset(("reduce", "accumulate", "outer", "reduceat"))
+ATTRIBUTES = frozenset(("T", "real", "imag"))
+OF_LAYOUT = frozenset(("shape", "ndim", "size", "dtype"))
+OF_VALUES = frozenset(  # not recorded
+    (np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.array_equal, np.allclose)
+)
+IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal))
+FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
+TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
+
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
+AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
+
+
+@functools.cache
+def model_of(function: Callable) -> Model:
+    """The model that calls a function of NumPy or SciPy."""
+    return Model(function, function.__name__)
+
+
+def call_method(array: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(array, name)(*args, **kwargs)
+
+
+def get_attribute(array: Any, name: str) -> Any:
+    return getattr(array, name)
 
 
 def records(model: Model) -> tuple[Callable, Callable]:
     """Methods for an operator that record a call of a model, as is and with operands swapped."""
 
     def method(self: Any, other: Any) -> Any:
-        return NotImplemented if takes_nodes(other) else self.record(model, self, other)
+        return NotImplemented if takes_nodes(other) else self.record(model, (self, other))
 
     def swapped(self: Any, other: Any) -> Any:
-        return NotImplemented if takes_nodes(other) else self.record(model, other, self)
+        return NotImplemented if takes_nodes(other) else self.record(model, (other, self))
 
     return method, swapped
 
@@ -49,28 +86,82 @@ def takes_nodes(operand: Any) -> bool:
     return getattr(type(operand), "takes_nodes", False)
 
 
-def refuses(asked: str, instead: str = "") -> Callable:
+def refuses(question: str, instead: str = "") -> Callable:
     """A method that raises, since it needs a value; ``instead``: what to write."""
 
     def method(self: Any, *_: Any, **__: Any) -> Any:
-        raise refusal(self, asked, instead)
+        raise refusal(self, question, instead)
 
     return method
 
 
-def refusal(node: Any, asked: str, instead: str = "") -> TypeError:
+def refusal(node: Any, question: str, instead: str = "") -> TypeError:
+    if not node.is_here:
+        return TypeError(needs_value(node, question, instead))
     return TypeError(
-        f"{asked} needs the value of {node!r}, which is not computed yet; make a plain function of "
-        f"NumPy one model, dg.grad(dg.delayed(fun)), or wrap the function that needs the value in "
-        f"dg.delayed and call that{instead and f': {instead}'}; or, where no derivative goes "
+        f"{question} makes a constant of {node!r}, whose derivative would be lost; call "
+        f"functions of NumPy (np.exp, not math.exp; np.stack, not np.array) or "
+        f"{instead or 'dg.delayed(fun)'}; where no derivative goes through it, write "
+        f"dg.stop_gradient(...) or take the value with .compute()"
+    )
+
+
+def needs_value(node: Any, question: str, instead: str) -> str:
+    return (
+        f"{question} needs the value of {node!r}, which is not computed yet; make a plain function "
+        f"of NumPy one model, dg.grad(dg.delayed(fun)), or wrap the function that needs the value "
+        f"in dg.delayed and call that{instead and f': {instead}'}; or, where no derivative goes "
         f"through it, take the value with .compute()"
     )
 
 
+def with_values(question: str, instead: str, fun: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function with values in the place of nodes; TypeError if they are not here."""
+
+    def value_of(leaf: Any) -> Any:
+        if not isinstance(leaf, ArrayOperators):
+            return leaf
+        if not leaf.is_here:
+            raise refusal(leaf, question, instead)
+        return leaf.value_here()
+
+    args, kwargs = map_leaves(value_of, (args, kwargs))
+    return fun(*args, **kwargs)
+
+
+def compares(compare: Callable) -> Callable:
+    def method(self: Any, other: Any) -> Any:
+        return with_values("comparison", BRANCH, compare, self, other)
+
+    return method
+
+
+def converts(convert: Callable, question: str, instead: str = "") -> Callable:
+    """A method that makes a plain number of a value that has no derivative to lose."""
+
+    def method(self: Any) -> Any:
+        if not self.is_here:
+            raise refusal(self, question, instead)
+        value = self.value_here()
+        if is_differentiable(value) and not self.is_stopped:
+            raise refusal(self, question, instead)
+        return convert(value)
+
+    return method
+
+
+def last_of(node: Any) -> Any:
+    """The call that an expression stands for, or the node itself."""
+    return getattr(node, "stands_for", node)
+
+
 class ArrayOperators:
-    """The operators of arrays, for nodes."""
+    """The operators, functions and methods of arrays, for nodes."""
 
     record: Callable[..., Any]
+    value_here: Callable[[], Any]
+    is_here = False
+    is_stopped = False
 
     __add__, __radd__ = records(ADD)
     __sub__, __rsub__ = records(SUBTRACT)
@@ -78,46 +169,72 @@ class ArrayOperators:
     __truediv__, __rtruediv__ = records(DIVIDE)
     __pow__, __rpow__ = records(POWER)
     __matmul__, __rmatmul__ = records(MATMUL)
+    __floordiv__, __rfloordiv__ = records(model_of(np.floor_divide))
+    __mod__, __rmod__ = records(model_of(np.remainder))
 
     def __neg__(self) -> Any:
-        return self.record(NEGATIVE, self)
+        return self.record(NEGATIVE, (self,))
+
+    def __abs__(self) -> Any:
+        return self.record(model_of(np.absolute), (self,))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(map(takes_nodes, inputs)):
             return NotImplemented
-        if method == "__call__" and ufunc in UFUNCS and not kwargs:
-            return self.record(UFUNCS[ufunc], *inputs)
-        return self.__array_function__(ufunc)
+        model = UFUNCS.get(ufunc) if not kwargs else None
+        if method != "__call__":
+            if method not in OF_UFUNCS:
+                raise refusal(self, f"{path_of(ufunc)}.{method}")
+            model, inputs = Model(call_method, method), (ufunc, method, *inputs)
+        return self._record_function(model or model_of(ufunc), path_of(ufunc), inputs, kwargs)
 
-    def __array_function__(self, function: Any, *_: Any) -> Any:
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any([getattr(kind, "takes_nodes", False) for kind in types]):
+            return NotImplemented
         path = path_of(function)
-        raise refusal(self, path, f"dg.delayed({traceable(path)})(node)")
+        if function in IN_PLACE:
+            raise refusal(self, f"{path}, which writes into an array,", "np.where")
+        if function in TO_TEXT:
+            raise refusal(self, path)
+        if function in OF_VALUES:
+            return with_values(path, f"dg.delayed({path})(node)", function, *args, **kwargs)
+        return self._record_function(model_of(function), path, args, kwargs)
 
-    def __eq__(self, other: Any) -> bool:
-        if self is other:
+    def __eq__(self, other: Any) -> Any:
+        if last_of(self) is last_of(other):
             return True
-        raise refusal(self, "comparison", BRANCH)
+        return with_values("comparison", BRANCH, operator.eq, self, other)
 
-    def __ne__(self, other: Any) -> bool:
-        return not self == other
+    def __ne__(self, other: Any) -> Any:
+        if last_of(self) is last_of(other):
+            return False
+        return with_values("comparison", BRANCH, operator.ne, self, other)
 
     __hash__ = object.__hash__
 
-    __lt__ = __le__ = __gt__ = __ge__ = refuses("comparison", BRANCH)
-    __bool__ = refuses("bool()", BRANCH)
-    __array__ = refuses("np.asarray")
-    __float__ = refuses("float()")
-    __int__ = refuses("int()")
-    __complex__ = refuses("complex()")
-    __index__ = refuses("an index")
-    __iter__ = refuses("iteration", UNPACK)
-    __len__ = refuses("len()", "dg.delayed(len)(node)")
+    __lt__, __le__ = compares(operator.lt), compares(operator.le)
+    __gt__, __ge__ = compares(operator.gt), compares(operator.ge)
+    __bool__ = converts(bool, "bool()", BRANCH)
+    __float__ = converts(float, "float()")
+    __int__ = converts(int, "int()")
+    __complex__ = converts(complex, "complex()")
+    __index__ = converts(operator.index, "an index")
+    __array__ = refuses("np.asarray", AS_MODEL)
     __contains__ = refuses("'in'")
     __setitem__ = refuses("assignment to an item")
-    __abs__ = refuses("abs()")
     __round__ = refuses("round()")
-    __floordiv__ = __rfloordiv__ = refuses("floor division")
-    __mod__ = __rmod__ = __divmod__ = __rdivmod__ = refuses("a remainder")
+    __divmod__ = __rdivmod__ = refuses("divmod()")
+
+    def __len__(self) -> int:
+        if not self.is_here:
+            raise refusal(self, "len()", "dg.delayed(len)(node)")
+        return len(self.value_here())
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_here:
+            raise refusal(self, "iteration", UNPACK)
+        node: Any = self
+        return (node[index] for index in range(len(self)))
 
     def __format__(self, spec: str) -> str:
         if spec:
@@ -127,6 +244,32 @@ class ArrayOperators:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
             raise AttributeError(attribute)
+        if attribute == "view":
+            return self._view
+        if attribute in METHODS:
+            return functools.partial(self._call_method, attribute)
+        if attribute in ATTRIBUTES:
+            return self.record(Model(get_attribute, attribute), (self, attribute))
+        if attribute in OF_LAYOUT and self.is_here:
+            value = self.value_here()
+            return getattr(
+                np.asarray(value) if isinstance(value, float | int) else value, attribute
+            )
         is_method = callable(getattr(np.ndarray, attribute, None))
         model = f"lambda x: x.{attribute}{'()' if is_method else ''}"
-        raise AttributeError(str(refusal(self, f".{attribute}", f"dg.delayed({model})(node)")))
+        raise AttributeError(needs_value(self, f".{attribute}", f"dg.delayed({model})(node)"))
+
+    def _call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        model = Model(call_method, name)
+        return self._record_function(model, f".{name}", (self, name, *args), kwargs)
+
+    def _view(self, kind: Any) -> Any:
+        """Itself as an array, for which autograd.numpy asks of what it concatenates."""
+        if kind is not np.ndarray:
+            raise refusal(self, ".view")
+        return self
+
+    def _record_function(self, model: Model, path: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("out") is not None:
+            raise refusal(self, f"{path} with out=", "leave out= away")
+        return self.record(model, args, kwargs)

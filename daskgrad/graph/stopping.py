@@ -20,6 +20,7 @@ class StopGradient(Node):
 
     def __init__(self, source: Node):
         super().__init__(source.name, (source,))
+        self.is_here = source.is_here
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         return tasks.add(self.key, same, *inputs, annotations=self.annotations)

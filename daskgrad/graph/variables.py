@@ -34,9 +34,8 @@ class Variable(Node):
 
     An item of a container is a variable, too, and a part of its container: its cotangent goes to
     the leaves of the ``root`` from ``first_leaf`` on. ``is_recorded``: it stands for an argument of
-    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller. ``asked``:
-    the numbers of its leaves whose gradients should be rows. ``is_here``: none of its arrays is
-    elsewhere.
+    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller.
+    ``is_here``: none of its arrays is elsewhere.
     """
 
     is_recorded = False
@@ -295,6 +294,7 @@ class ChunkVariable(Variable):
     """One chunk of a dask Array: a variable whose value Dask has, or computes."""
 
     is_settled = True
+    is_here = False
 
     def __init__(self, chunk: Any, known: ChunkedValue, name: str):
         super().__init__(known, name)

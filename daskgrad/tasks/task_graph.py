@@ -19,6 +19,7 @@ from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
 from distributed import Client
 
+from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.models.pullbacks import for_each
@@ -429,6 +430,35 @@ class TaskGraph:
         """One kind of annotation, by key: the call's annotation, else the current one."""
         others = {} if current is None else {key: _at(key, current) for key in self._tasks}
         return {**others, **self._annotations[kind]}.get
+
+
+class TasksHere(TaskGraph):
+    """Tasks that run as they are added: results stand in the place of references.
+
+    ``is_chain``: no other model of the evaluation runs beside another.
+    """
+
+    def __init__(self, is_chain: bool = True):
+        super().__init__()
+        self.is_chain = is_chain
+
+    def add(self, key: Key, fun: Callable, *args: Any, annotations: Any = None) -> Any:
+        with blas.threads(self.is_chain):
+            return self.function(key, fun).run_here(args)
+
+    def pick(
+        self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **_: Any
+    ) -> Any:
+        return fun(source, *args)
+
+    def keep(self, stage: Stage, name: str, reference: Any) -> Any:
+        return reference
+
+    def data(self, key: Key, value: Any) -> Any:
+        return value
+
+    def shared(self, model: Any) -> Any:
+        return model
 
 
 IN_PROCESS = (None, dask.threaded.get, dask.local.get_sync)

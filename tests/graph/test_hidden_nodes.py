@@ -5,10 +5,8 @@ import math
 import operator
 import re
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
-import scipy.special
 from inputs import Unregistered, X, energy, named
 
 import daskgrad as dg
@@ -18,16 +16,19 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 # ------------------------------------------------------------------ a node used as an array
 
 
-MISUSES = {
-    "np.sin": np.sin,
-    "np.sum": np.sum,
-    "np.concatenate": lambda x: np.concatenate([x, x]),
-    "autograd's sin": anp.sin,
+OF_ANY = {  # also of variables
     "np.asarray": np.asarray,
     "np.array of a list": lambda x: np.array([x, x]),
     "adding with out": lambda x: np.add(x, 1.0, out=np.ones(3)),
-    "a ufunc's method": lambda x: np.add.reduce(x),
     "into an array": lambda x: operator.iadd(np.ones(3), x),
+    "in": lambda x: 1.0 in x,
+    "round": round,
+    "divmod": lambda x: divmod(x, 2.0),
+    "assignment": lambda x: operator.setitem(x, 0, 1.0),
+    "formatting": lambda x: f"{x:.3f}",
+}
+MISUSES = {
+    **OF_ANY,
     "float": float,
     "int": int,
     "complex": complex,
@@ -36,41 +37,29 @@ MISUSES = {
     "iteration": list,
     "unpacking": lambda x: operator.add(*x),
     "len": len,
-    "in": lambda x: 1.0 in x,
     "as an index": lambda x: [1, 2][x],
     "equality": lambda x: x == 0.5,
     "inequality": lambda x: x != 0.5,
     "less": lambda x: x < 0.5,
     "greater or equal": lambda x: x >= 0.5,
-    "abs": abs,
-    "round": round,
-    "floor division": lambda x: x // 2.0,
-    "reflected floor division": lambda x: 2.0 // x,
-    "remainder": lambda x: x % 2.0,
-    "divmod": lambda x: divmod(x, 2.0),
-    "assignment": lambda x: operator.setitem(x, 0, 1.0),
-    "formatting": lambda x: f"{x:.3f}",
     "math": math.sin,
 }
 
 
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_a_node_is_no_array(misuse):
-    for node in (dg.variable(X, "x"), energy(dg.variable(X))):
+    for node in (energy(dg.variable(X)), *([dg.variable(X, "x")] if misuse in OF_ANY else [])):
         with pytest.raises(
-            TypeError, match=r"<.*(x|energy)>, which is not computed yet.*dg\.delayed"
+            TypeError,
+            match=r"<.*(energy>, which is not computed yet|x>, whose deriv).*dg\.delayed|out=",
         ):
             MISUSES[misuse](node)
 
 
 BRANCH = "such as an if, stands in that function"
 ADVICE = {  # what is asked, and what to write instead
-    "np.sin": (np.sin, r"dg\.delayed\(autograd\.numpy\.sin\)\(node\)"),
-    "np.linalg.norm": (np.linalg.norm, r"\(autograd\.numpy\.linalg\.norm\)\(node\)"),
-    "np.fft.fft": (np.fft.fft, r"\(autograd\.numpy\.fft\.fft\)\(node\)"),
-    "np.linalg.solve": (lambda x: np.linalg.solve(np.eye(3), x), r"dg\.delayed"),
-    "scipy.special.gammaln": (scipy.special.gammaln, r"\(autograd\.scipy\.special\.gammaln\)"),
-    "abs (vectorized)": (np.frompyfunc(abs, 1, 1), r"\(lambda x: \.\.\.\)\(node\)"),
+    "np.shape": (np.shape, r"dg\.delayed\(np\.shape\)\(node\)"),
+    "np.sum with out=": (lambda x: np.sum(x, out=np.ones(1)), "leave out= away"),
     "iteration": (list, r"a, b = node\[0\], node\[1\]"),
     "len()": (len, r"dg\.delayed\(len\)\(node\)"),
     "bool()": (bool, BRANCH),
@@ -89,9 +78,9 @@ def test_what_a_node_is_asked_is_named_in_full_with_what_to_write_instead(questi
         misuse(energy(X))
 
 
-@pytest.mark.parametrize("attribute", ["shape", "T", "sum", "dtype", "copy", "real"])
+@pytest.mark.parametrize("attribute", ["shape", "tolist", "dtype", "fill"])
 def test_a_node_has_no_attributes_of_an_array(attribute):
-    call = "()" if attribute in ("sum", "copy") else ""
+    call = "()" if attribute in ("tolist", "fill") else ""
     message = rf"\.{attribute} needs the value of .*energy.*: dg\.delayed\(lambda x: x\."
     with pytest.raises(AttributeError, match=message + re.escape(f"{attribute}{call})(node);")):
         getattr(energy(X), attribute)

@@ -281,11 +281,11 @@ class Counted:
     w: object
 
     def __post_init__(self):
-        self.count = self.w.shape[0]
+        self.count = self.w.tolist()
 
 
 def test_a_class_with_names_of_ours_that_cannot_hold_variables_is_an_error_that_says_so():
-    with pytest.raises(AttributeError, match=r"\.shape needs the value") as caught:
+    with pytest.raises(AttributeError, match=r"\.tolist needs the value") as caught:
         dg.grad(lambda p: energy(p.w))(Counted("c", B))
     assert "give these other names, or pass a dict" in caught.value.__notes__[0]
 

@@ -117,6 +117,9 @@ class Plain:
     def call(self, fun, *args, **kwargs):
         return fun(*args, **kwargs)
 
+    def between(self, fun, *args, **kwargs):
+        return self.call(fun, *args, **kwargs)
+
     def sum(self, values):
         return optree.tree_map(lambda *leaves: sum(leaves), *values)
 
@@ -130,6 +133,9 @@ class Plain:
 class Daskgrad:
     def call(self, fun, *args, **kwargs):
         return dg.delayed(fun)(*args, **kwargs)
+
+    def between(self, fun, *args, **kwargs):
+        return fun(*args, **kwargs)  # NumPy on nodes
 
     sum = staticmethod(dg.sum)
     map_sum = staticmethod(dg.map_sum)
@@ -200,6 +206,10 @@ def model(fun, *takes):
     return Rule(takes, lambda language, number, *values: language.call(fun, *values))
 
 
+def numpy_of(fun, *takes):
+    return Rule(takes, lambda language, number, *values: language.between(fun, *values))
+
+
 def items(number):
     """A few numbers, and how many go into one task."""
     return [0.3 * k - 0.8 for k in range(1 + number % 11)], 1 + number % 5
@@ -237,6 +247,12 @@ RULES = {
     "leak": model(leak, array),
     "steps only": model(steps_only, array),
     "affine": model(affine, whole, array),
+    "NumPy: squash": numpy_of(squash, array),
+    "NumPy: mix": numpy_of(mix, array, factor),
+    "NumPy: outer": numpy_of(outer, vector, vector),
+    "NumPy: lengths": numpy_of(lengths, matrix),
+    "NumPy: ring": numpy_of(ring, vector),
+    "NumPy: transpose": numpy_of(transpose, matrix),
     "+": Rule((array, factor), lambda m, n, a, b: a + b),
     "-": Rule((array, factor), lambda m, n, a, b: (n % 3 + 0.5) - a - b),
     "*": Rule((array, factor), lambda m, n, a, b: 0.5 * a * b),

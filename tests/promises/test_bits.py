@@ -228,6 +228,14 @@ def operators(x):
     return dg.delayed(np.sum)(z[::-1] * z) + z[1:3] @ y[:2]
 
 
+def between(x):
+    """NumPy on variables, on models' values, and on both."""
+    y = dg.delayed(np.sin)(numpy.exp(x) * ROWS[0])
+    total = dg.map_sum(dot, LIST, numpy.tanh(x), grainsize=4)
+    inner = numpy.concatenate([y, y[:2] * x[0]]).reshape(2, 3) / (1.0 + numpy.abs(total))
+    return numpy.log(1.0 + (inner @ inner.T).sum() ** 2) + 0.1 * numpy.sum(x**2) + total
+
+
 def strided(x):
     """Models whose values are views with gaps, of a tape and without one."""
     models = [
@@ -258,6 +266,11 @@ PROGRAMS = {
     "selectors and adders": gradient(selected),
     "branches": gradient(branches),
     "operators": gradient(operators),
+    "NumPy between models": gradient(between),
+    "a tangent of NumPy between models": pushed(between),
+    "a Hessian-vector product of NumPy between models": second(between),
+    "lazy NumPy between models": compute(lambda x: dg.differentiate(between(x), x)),
+    "a pullback of NumPy between models": pulled(lambda x: [between(x), numpy.exp(x)], [2.0, X]),
     "values with strides": pulled(strided, [np.full(24, 0.3)] * 2),
     "constants": gradient(lambda x: dg.delayed(scaled)(x, ROWS[1]) + dg.delayed(few)(MANY, [1, 2])),
     "delayed constants": gradient(lambda x: dg.delayed(scaled)(x, HELD)),

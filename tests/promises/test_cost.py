@@ -229,13 +229,22 @@ TASKS = {  # name: what is computed, and the tasks of each stage; no item has on
         )
         for n in (2, 8, 100)
     },
-    **{  # x has no backward task: its cotangents are added
+    **{  # NumPy on x runs in the client, in both passes
         f"a fan-out of {n}": (
             gradient(lambda x, n=n: dg.sum([energy(x * float(k + 1)) for k in range(n)]), X),
-            (2 * n, 2 * n + adders(n), 2 * n, adders(n)),
+            (n, n + adders(n), n, 0),
         )
         for n in (2, 7, 8, 9, 20)
     },
+    "NumPy on variables alone": (gradient(lambda x: 0.1 * np.sum(np.exp(x) ** 2), X), (0, 0, 0, 0)),
+    "a prior": (  # what is added to a model's value is one task
+        gradient(lambda x: energy(np.exp(x[:3])) + 0.1 * np.sum(x**2), X),
+        (1 + 1, 1 + 1, 1 + 1, 2),
+    ),
+    "NumPy of two models": (
+        gradient(lambda x: np.log(energy(x) ** 2 + 2.0 * energy(squash(x)) * x[0]), X),
+        (3 + 1, 3 + 1, 3 + 1, 3 + 1),
+    ),
     "two inputs": (gradient(lambda x, y: energy(mix(x, y)), X, X, argnums=(0, 1)), (2, 2, 2, 2)),
     "one input of two": (gradient(lambda x, y: energy(mix(x, y)), X, X), (2, 2, 2, 0)),
     "one input twice": (gradient(lambda x: energy(mix(x, x)), X), (2, 2, 2, 0)),

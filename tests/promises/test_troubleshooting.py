@@ -326,7 +326,8 @@ ROWS = [
     (lambda: dg.hvp(dg.delayed(lambda x: ruled(x)), (X,), (X,)), "NotImplementedError: '…' has no"),
     (lambda: gradient_of(primitive(lambda x: np.sum(x))), "NotImplementedError: the primitive"),
     (lambda: gradient_of(lambda x: scipys("jv")(x[0], 2.0)), "Refusal: the derivative"),
-    (lambda: dg.grad(lambda x: np.sum(x**2))(X), "TypeError: … needs the value of"),
+    (lambda: dg.grad(lambda x: float(ENERGY(x)))(X), "TypeError: … needs the value of"),
+    (lambda: dg.grad(lambda x: ENERGY(float(x[0])))(X), "TypeError: … makes a constant of"),
     (lambda: dg.grad(lambda x: [ENERGY(x), ENERGY(x)])(X), "TypeError: '…' must return a node"),
     (lambda: gradient_of(lambda x: 2.0 * x), "TypeError: the gradient of '…' was asked for"),
     (

@@ -97,7 +97,7 @@ def test_one_task_is_added_and_runs():
     stages = Counter()
     with dask.config.set(HERE), Callback(pretask=lambda key, *_: stages.update([key[0][:9]])):
         of_each(20)
-    expected = {"forward-e": 20, "forward-a": 20, "backward-": 40, "value-add": 1}
+    expected = {"forward-e": 20, "forward-a": 2, "backward-": 22, "value-add": 1}
     assert stages == {**expected, "value-fir": 1}
 
 

@@ -57,13 +57,6 @@ def module_of(function: Any, name: str) -> str | None:
     return next((m for m in modules if getattr(sys.modules.get(m), name, None) is function), None)
 
 
-def traceable(path: str) -> str:
-    """The path of the function to use in models instead of one of NumPy or SciPy."""
-    if path.startswith("np."):
-        return path.replace("np.", "autograd.numpy.", 1)
-    return f"autograd.{path}" if path.startswith("scipy.") else "lambda x: ..."
-
-
 def argument_name(fun: Callable, number: int) -> str:
     """The name of a positional argument, read from the function's code if possible, for speed."""
     called: Any = fun

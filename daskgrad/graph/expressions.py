@@ -1,0 +1,141 @@
+"""Expressions: calls of NumPy between models, joined into one node where they hang together.
+
+A graph has one node for each expression: its last call, with all others in the node's model. An
+expression of small variables alone runs in the calling thread, in both passes: it costs no task.
+Its pullback runs when the cotangents of the other nodes have arrived.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from daskgrad.autodiff.models.model import Call, Model, Operator
+from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.cotangents import nbytes
+from daskgrad.graph.nodes import HEAVY, CallNode, Node, call_of_leaves
+from daskgrad.graph.variables import Variable
+
+MOST_INPUTS = 16  # of an expression: all of them are in memory at once
+
+
+@carrier
+class Expression:
+    """The function of an expression: calls, each of which takes in inputs and earlier results.
+
+    ``sources`` are their numbers, call by call; ``places`` tell where the calls stand.
+    """
+
+    functions: tuple[Callable, ...]
+    calls: tuple[Call, ...]
+    sources: tuple[tuple[int, ...], ...]
+    places: tuple[tuple[str, int] | None, ...]
+
+    def __call__(self, *inputs: Any) -> Any:
+        values = list(inputs)
+        steps = zip(self.functions, self.calls, self.sources, self.places, strict=True)
+        for function, call, sources, place in steps:
+            args, kwargs = call.arguments([values[number] for number in sources])
+            try:
+                values.append(function(*args, **kwargs))
+            except Exception as error:
+                if place is not None:
+                    error.add_note(f"daskgrad: the call stands in {place[0]}, line {place[1]}")
+                raise
+        return values[-1]
+
+
+class ExpressionNode(CallNode):
+    """An expression, in the place of its last call: with its key, and equal to it."""
+
+    is_light = True
+
+    def __init__(self, nodes: Sequence[CallNode]):
+        last = nodes[-1]
+        inside = set(nodes)
+        inputs = [source for node in nodes for source in node.inputs if source not in inside]
+        self.inputs = tuple(dict.fromkeys(inputs))
+        numbers = {node: number for number, node in enumerate((*self.inputs, *nodes))}
+        expression = Expression(
+            tuple([node.model.fun for node in nodes]),
+            tuple([node.call for node in nodes]),
+            tuple([tuple([numbers[source] for source in node.inputs]) for node in nodes]),
+            tuple([node.place for node in nodes]),
+        )
+        is_elementwise = all([node.model.operator is not None for node in nodes])
+        operator = Operator() if is_elementwise else None
+        self.model = Model(expression, last.model.name, last.model.backend, operator=operator)
+        self.call = call_of_leaves(len(self.inputs))
+        self.name, self.key_name, self.key = last.name, last.key_name, last.key
+        self.annotations, self.stage, self.is_here = last.annotations, last.stage, last.is_here
+        self.stands_for = last
+
+    def __hash__(self) -> int:
+        return hash(self.stands_for)
+
+
+def joined(nodes: list[Node], kept: Collection[Node]) -> list[Node]:
+    """The nodes, inputs first, with expressions in the place of their calls.
+
+    A call joins the expression of its only consumers, unless its value is among the ``kept``, or it
+    can run in this process and they cannot.
+    """
+    light: dict[Node, None] = {}
+    of_sums: set[Node] = set()  # operators that pass cotangents on to sums: see ``Operator``
+    for node in nodes:
+        if not node.is_light or node.is_settled:
+            continue
+        if node.model.operator is not None and any(
+            [source in of_sums or is_sum(source) for source in node.inputs]
+        ):
+            of_sums.add(node)
+        else:
+            light[node] = None
+    if not light:
+        return nodes
+    consumers: dict[Node, list[Node]] = defaultdict(list)
+    for node in nodes:
+        for source in node.inputs:
+            consumers[source].append(node)
+    lasts: dict[Node, Node] = {}  # of the expression that a call belongs to
+    members: dict[Node, list[Any]] = {}
+    inputs: dict[Node, set[Node]] = {}
+    for node in reversed(light):
+        last = lasts.get(consumers[node][0], node) if consumers[node] else node
+        if last is not node and not (
+            node not in kept
+            and node.is_here == last.is_here
+            and node.annotations == last.annotations
+            and all([lasts.get(consumer) is last for consumer in consumers[node]])
+            and len(inputs[last].union(node.inputs)) <= MOST_INPUTS
+        ):
+            last = node
+        lasts[node] = last
+        members.setdefault(last, []).append(node)
+        inputs.setdefault(last, set()).update(node.inputs)
+        inputs[last].discard(node)
+    made = {
+        last: ExpressionNode(calls[::-1])
+        for last, calls in members.items()
+        if len(calls) > 1 or last.model.operator is None
+    }
+    return [made.get(node, node) for node in nodes if lasts.get(node, node) is node]
+
+
+def is_sum(node: Node) -> bool:
+    """Whether it is a sum or a loop, which takes in nodes and calls a model many times."""
+    return bool(node.inputs) and not isinstance(node, CallNode)
+
+
+def run_here(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, inputs first, that run in this process: NumPy on small variables, their items."""
+    small: set[Node] = set()
+    for node in nodes:
+        if not node.is_here or node.is_settled:
+            continue
+        if node.inputs:
+            is_small = all([source in small for source in node.inputs])
+        else:
+            is_small = isinstance(node, Variable) and nbytes(node.leaves) <= HEAVY
+        if is_small:
+            small.add(node)
+    return {node for node in small if node.inputs}
