@@ -23,12 +23,12 @@ def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool
 
 
 @equivalent(fft.rfft, needed=line_needed, keywords=LINE)
-def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+def rfft(a, n=None, axis=-1, norm=None):
     size = np.shape(plain(a))[axis] if n is None else n
     return half(fft.fft(a, n, axis, norm), size, axis)
 
 
-def half(spectrum: Any, size: int, axis: int) -> Any:
+def half(spectrum, size, axis):
     """The first ``size // 2 + 1`` entries along an axis, zeros after its end."""
     count = size // 2 + 1
     missing = count - np.shape(plain(spectrum))[axis]
@@ -45,7 +45,7 @@ def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None)
 
 
 @equivalent(fft.irfft, needed=inverse_line_needed, keywords=LINE)
-def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+def irfft(a, n=None, axis=-1, norm=None):
     """The other half of the spectrum is the conjugate of the first, backwards."""
     size = 2 * (np.shape(plain(a))[axis] - 1) if n is None else n
     first = anp.moveaxis(half(a, size, axis), axis, -1)
@@ -75,7 +75,7 @@ def forward(
 ) -> None:
     """The last axis is transformed first, of real numbers for ``rfft``; then the others."""
 
-    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+    def program(a, s=None, axes=default, norm=None):
         *others, (size, axis) = lines(a, s, axes)
         a = last(a, size, axis, norm)
         for size, axis in reversed(others):
@@ -86,7 +86,7 @@ def forward(
 
 
 def inverse(fun: Callable, default: Any) -> None:
-    def program(a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+    def program(a, s=None, axes=default, norm=None):
         *others, (size, axis) = lines(a, s, axes, is_inverse=True)
         for length, place in others:
             a = fft.ifft(a, length, place, norm)
@@ -110,10 +110,10 @@ SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho
 
 
 @equivalent(fft.hfft, keywords=LINE)
-def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+def hfft(a, n=None, axis=-1, norm=None):
     return fft.irfft(anp.conj(a), n, axis, SWAPPED[norm])
 
 
 @equivalent(fft.ihfft, keywords=LINE)
-def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+def ihfft(a, n=None, axis=-1, norm=None):
     return anp.conj(fft.rfft(a, n, axis, SWAPPED[norm]))

@@ -185,7 +185,7 @@ class Selection:
     index: Any
     distinct: bool
 
-    def __call__(self, g: Any) -> tuple:
+    def __call__(self, g):
         piece = Piece(self.space, self.index, self.distinct, g)
         return (piece if is_plain(g) or not isbox(g) else piece.differentiable(),)
 
@@ -204,7 +204,7 @@ class Transposition:
     space: Any
     axes: tuple[int, ...]
 
-    def __call__(self, g: Any) -> tuple:
+    def __call__(self, g):
         return (anp.transpose(g, np.argsort(self.axes)),)
 
     def of_rows(self, rows: Rows) -> tuple:
@@ -215,13 +215,13 @@ def selection(array: Any, index: Any) -> Selection:
     return Selection(vspace(array), index, names_no_entry_twice(index))
 
 
-def getitem_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def getitem_rule(argnums, ans, args, kwargs):
     require_plain_index(argnums)
     array, index = args
     return selection(array, copy_index(index))
 
 
-def take_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def take_rule(argnums, ans, args, kwargs):
     require_plain_index(argnums)
     array, index = _take_index(*args, **kwargs)
     return selection(array, index)
@@ -235,7 +235,7 @@ def require_plain_index(argnums: tuple) -> None:
         )
 
 
-def transpose_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def transpose_rule(argnums, ans, args, kwargs):
     array, axes = _transpose_axes(*args, **kwargs)
     return Transposition(vspace(array), axes)
 
@@ -246,17 +246,15 @@ def _transpose_axes(a: Any, axes: Any = None) -> tuple[Any, tuple[int, ...]]:
     return a, tuple([int(axis) % ndim for axis in given])
 
 
-def swapaxes_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def swapaxes_rule(argnums, ans, args, kwargs):
     return moved(np.swapaxes, *args, **kwargs)
 
 
-def moveaxis_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def moveaxis_rule(argnums, ans, args, kwargs):
     return moved(np.moveaxis, *args, **kwargs)
 
 
-def matrix_transpose_rule(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
+def matrix_transpose_rule(argnums, ans, args, kwargs):
     return moved(np.matrix_transpose, *args)
 
 
@@ -267,9 +265,7 @@ def moved(move: Callable, a: Any, *args: Any, **kwargs: Any) -> Transposition:
     return Transposition(vspace(a), shown.shape)
 
 
-def _take_index(
-    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
-) -> tuple[Any, Any]:
+def _take_index(a, indices, axis=None, out=None, mode="raise"):
     """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
     shape = np.shape(plain(a))
     size = int(np.prod(shape)) if axis is None else shape[axis]
@@ -283,7 +279,7 @@ def _take_index(
     return a, (slice(None),) * (axis % len(shape)) + (places,)
 
 
-def copy_index(index: Any) -> Any:
+def copy_index(index):
     """An index whose arrays nobody else can change; lists become the arrays they stand for."""
     if isbox(index):  # recorded, and so constant
         return index

@@ -33,14 +33,14 @@ for fun, keywords in (
 
 
 @recorded(np.resize, arrays=1, keywords="new_shape")
-def resize(a: Any, new_shape: Any) -> Any:
+def resize(a, new_shape):
     """Of an empty array NumPy makes zeros."""
     there = places_of(a)
     return anp.ravel(a)[np.resize(there, new_shape)] if there.size else anp.zeros(new_shape)
 
 
 @recorded(np.compress, arrays=2)
-def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+def compress(condition, a, axis=None, out=None):
     require_no_out(np.compress, out)
     return anp.ravel(a)[np.compress(plain(condition), places_of(a), axis)]
 
@@ -53,7 +53,7 @@ def require_no_out(fun: Callable, out: Any) -> None:
 
 
 @composed(np.insert)
-def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+def insert(arr, obj, values, axis=None):
     arr, values = anp.array(arr), anp.array(values)
     there, new = places_of(arr), places_of(values) + np.size(plain(arr))
     values = in_dtype(values, plain(arr).dtype)
@@ -65,18 +65,18 @@ def in_dtype(a: Any, dtype: np.dtype) -> Any:
 
 
 @composed(np.choose)
-def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+def choose(a, choices, out=None, mode="raise"):
     require_no_out(np.choose, out)
     shapes = [shape_of(choice) for choice in choices]
     shape = np.broadcast_shapes(np.shape(plain(a)), *shapes)
     parts = [anp.broadcast_to(anp.array(choice), shape) for choice in choices]
     size = int(np.prod(shape))
     places = np.arange(size * len(parts)).reshape(len(parts), *shape)
-    return joined(parts)[np.choose(plain(a), list(places), mode=mode)]  # type: ignore[call-overload]
+    return joined(parts)[np.choose(plain(a), list(places), mode=mode)]
 
 
 @composed(np.piecewise)
-def piecewise(x: Any, condlist: Any, funclist: Sequence, *args: Any, **kw: Any) -> Any:
+def piecewise(x, condlist, funclist, *args, **kw):
     """Where several conditions hold the last one counts, and elsewhere the value is zero."""
     x = anp.array(x)
     pick = np.zeros(shape_of(x), np.intp)
@@ -109,9 +109,7 @@ def conditions_of(x: Any, condlist: Any, funclist: Sequence) -> Sequence[np.ndar
 
 
 @composed(np.nan_to_num)
-def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """With traced numbers in the places of NaN and infinities, too."""
     x = anp.array(x)
     for number, is_there in (
@@ -136,14 +134,7 @@ def entries(a: Any, values: np.ndarray) -> Any:
 
 
 @composed(np.unique)
-def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: Any = None,
-    **kwargs: Any,
-) -> Any:
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, **kwargs):
     """The derivative of a value is that of its first entry."""
     options: Any = dict(return_inverse=return_inverse, return_counts=return_counts)
     options.update(return_index=return_index, axis=axis, **kwargs)
@@ -158,7 +149,7 @@ def unique(
 
 def unique_with(fun: Callable) -> None:
     @composed(fun)
-    def twin(x: Any, /) -> Any:
+    def twin(x, /):
         found: Any = fun(plain(x))
         return found._replace(values=entries(x, found.values))
 
@@ -168,20 +159,18 @@ for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
 
 
 @composed(np.unique_values)
-def unique_values(x: Any, /) -> Any:
+def unique_values(x, /):
     return entries(x, np.unique_values(plain(x)))
 
 
 @composed(np.union1d)
-def union1d(ar1: Any, ar2: Any) -> Any:
+def union1d(ar1, ar2):
     """The derivative of a value in both is that of the first array, as in all functions of sets."""
     return entries(joined([ar1, ar2]), np.union1d(plain(ar1), plain(ar2)))
 
 
 @composed(np.intersect1d)
-def intersect1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
-) -> Any:
+def intersect1d(ar1, ar2, assume_unique=False, return_indices=False):
     options: Any = dict(assume_unique=assume_unique, return_indices=return_indices)
     found: Any = np.intersect1d(plain(ar1), plain(ar2), **options)
     if return_indices:
@@ -190,17 +179,17 @@ def intersect1d(
 
 
 @composed(np.setdiff1d)
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setdiff1d(ar1, ar2, assume_unique=False):
     return entries(ar1, np.setdiff1d(plain(ar1), plain(ar2), assume_unique))
 
 
 @composed(np.setxor1d)
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+def setxor1d(ar1, ar2, assume_unique=False):
     return entries(joined([ar1, ar2]), np.setxor1d(plain(ar1), plain(ar2), assume_unique))
 
 
 @composed(np.select)
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist, choicelist, default=0):
     """``np.select``, of which autograd's own function calls NumPy's with boxes."""
     if len(condlist) != len(choicelist):
         return np.select(condlist, [0] * len(choicelist))  # NumPy's error
@@ -211,7 +200,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 @composed(np.trim_zeros)
-def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+def trim_zeros(filt, trim="fb", axis=None):
     """A slice of each axis: NumPy's goes through the entries one by one where they are traced."""
     filt, ends = as_array(filt), trim.lower()
     if ends not in ("f", "b", "fb", "bf"):

@@ -1,6 +1,5 @@
 """Linear algebra. Cotangents are not conjugated: adjoints have transposes, not their conjugates."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -19,28 +18,28 @@ from daskgrad.autodiff.rules.declaration import (
 from daskgrad.autodiff.rules.linalg_products import pull_cholesky, pull_inverse, pull_of_matrix
 
 
-def transposed(a: Any) -> Any:
+def transposed(a):
     return anp.swapaxes(a, -1, -2)
 
 
-def conjugate_transposed(a: Any) -> Any:
+def conjugate_transposed(a):
     return anp.conj(transposed(a))
 
 
 # --------------------------------------------------------------------------- inverses, solutions
 
 
-def tall(transpose: bool, *matrices: Any) -> list[Any]:
+def tall(transpose, *matrices):
     """Matrices, or the transposes that make tall ones of wide ones."""
     return list(map(transposed, matrices)) if transpose else list(matrices)
 
 
-def pinv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def pinv_adjoint(argnums, ans, args, kwargs):
     """In products none of which has more entries than a; the transpose's inverse is transposed."""
     rows, columns = np.shape(plain(args[0]))[-2:]
     is_wide = rows < columns
 
-    def pinv_pullback(g: Any) -> tuple:
+    def pinv_pullback(g):
         a, inverse, g = tall(is_wide, args[0], ans, g)
         adjoint, g = conjugate_transposed(inverse), transposed(g)
         left = anp.matmul(g, anp.matmul(inverse, adjoint))
@@ -53,7 +52,7 @@ def pinv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
     return pinv_pullback
 
 
-def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def pinv_tangent(argnums, tangents, ans, args, kwargs):
     """G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses...", 1973, (4.12)."""
     rows, columns = np.shape(plain(args[0]))[-2:]
     a, inverse, t = tall(rows < columns, args[0], ans, tangents[0])
@@ -78,7 +77,7 @@ def pinv_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
     needed=lambda a, rcond=None, hermitian=False, **rtol: bool(hermitian),
     keywords="rcond rtol hermitian",
 )
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **rtol: Any) -> Any:
+def pinv(a, rcond=None, hermitian=False, **rtol):
     """Of a Hermitian matrix, of which NumPy reads the lower triangle."""
     lower = anp.tril(a, -1)
     diagonal = anp.real(a) * np.eye(np.shape(plain(a))[-1])
@@ -91,13 +90,13 @@ def solve_needed(a: Any, b: Any) -> bool:
     return a[:-2] != b[:-2] if len(b) > 1 else len(a) > 2
 
 
-def solve_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def solve_adjoint(argnums, ans, args, kwargs):
     autograds = primitive_vjps[linalg.solve](argnums, ans, args, kwargs)
     a, b = args
     if not is_real_like(ans.dtype, a, b) or a.ndim != 2 or b.ndim > 2:
         return autograds
 
-    def solve_pullback(g: Any) -> tuple:
+    def solve_pullback(g):
         if not is_real_like(ans.dtype, g):
             return autograds(g)
         pulled = namespace_of(a, g).linalg.solve(a.T, g)
@@ -112,12 +111,12 @@ def is_one_matrix(ans: Any) -> bool:
     return is_real_like(ans.dtype, ans) and ans.ndim == 2
 
 
-def inv_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def inv_adjoint(argnums, ans, args, kwargs):
     autograds = primitive_vjps[linalg.inv](argnums, ans, args, kwargs)
     if not is_one_matrix(ans):
         return autograds
 
-    def inv_pullback(g: Any) -> tuple:
+    def inv_pullback(g):
         is_usual = is_real_like(ans.dtype, g)
         return (pull_inverse(g, ans, namespace_of(g, ans).dot),) if is_usual else autograds(g)
 
@@ -128,7 +127,7 @@ declare(linalg.inv, adjoint=inv_adjoint)
 
 
 @equivalent(linalg.solve, adjoint=solve_adjoint, needed=solve_needed, arrays=2)
-def solve(a: Any, b: Any) -> Any:
+def solve(a, b):
     """With stacks of one shape."""
     if np.ndim(plain(b)) == 1:
         return linalg.solve(a, b[:, None])[..., 0]
@@ -140,7 +139,7 @@ def solve(a: Any, b: Any) -> Any:
 # --------------------------------------------------------------------------------- determinants
 
 
-def det_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def det_adjoint(argnums, ans, args, kwargs):
     """autograd's divides by every determinant, of which some are zero here."""
     if np.all(plain(ans)):
         return primitive_vjps[linalg.det](argnums, ans, args, kwargs)
@@ -148,7 +147,7 @@ def det_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable
     return lambda g: (pullback(g),)
 
 
-def dets(a: Any) -> Any:
+def dets(a):
     shape = np.shape(plain(a))
     matrices = anp.reshape(a, (-1, *shape[-2:]))
     found = [singular_det(matrices[n]) for n in range(np.shape(plain(matrices))[0])]
@@ -158,7 +157,7 @@ def dets(a: Any) -> Any:
 declare(linalg.det, adjoint=det_adjoint)
 
 
-def singular_det(a: Any) -> Any:
+def singular_det(a):
     """That of the part without zeros among its singular values, times its Schur complement's."""
     u, sizes, vh = np.linalg.svd(plain(a))
     rank = int(np.sum(sizes > sizes[0] * len(sizes) * np.finfo(sizes.dtype).eps))
@@ -172,7 +171,7 @@ def singular_det(a: Any) -> Any:
     return turned * linalg.det(b[:rank, :rank]) * expanded_det(b[rank:, rank:] - rest)
 
 
-def expanded_det(a: Any) -> Any:
+def expanded_det(a):
     """Expanded along the first row; of zeros, so that those of many rows have no derivative."""
     size = np.shape(plain(a))[0]
     if size == 1:
@@ -183,7 +182,7 @@ def expanded_det(a: Any) -> Any:
     return sum([(-1.0) ** n * a[0, n] * expanded_det(minor) for n, minor in enumerate(minors)])
 
 
-def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def slogdet_adjoint(argnums, ans, args, kwargs):
     """autograd's, and the sign of a complex determinant, which turns."""
     if not np.all(plain(ans[0])):
         raise Refusal(
@@ -194,7 +193,7 @@ def slogdet_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Call
         return primitive_vjps[linalg.slogdet](argnums, ans, args, kwargs)
     inverse, sign = transposed(linalg.inv(args[0])), ans[0]
 
-    def slogdet_pullback(g: Any) -> tuple:
+    def slogdet_pullback(g):
         factor = g[1] + 1j * anp.imag(g[0] * sign)
         return (anp.reshape(factor, (*np.shape(plain(factor)), 1, 1)) * inverse,)
 
@@ -206,7 +205,7 @@ declare(linalg.slogdet, adjoint=slogdet_adjoint)
 # ------------------------------------------------------------------------------ factors
 
 
-def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def cholesky_adjoint(argnums, ans, args, kwargs):
     """I. Murray, "Differentiation of the Cholesky decomposition", 2016; for complex ones, too."""
     upper = kwargs.get("upper", False)
     if not (upper or anp.iscomplexobj(ans)):
@@ -214,7 +213,7 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
         if not is_one_matrix(ans):
             return autograds
 
-        def real_pullback(g: Any) -> tuple:
+        def real_pullback(g):
             if not is_real_like(ans.dtype, g):
                 return autograds(g)
             if namespace_of(g, ans) is np:
@@ -226,7 +225,7 @@ def cholesky_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
     size = np.shape(plain(ans))[-1]
     halves = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)
 
-    def cholesky_pullback(g: Any) -> tuple:
+    def cholesky_pullback(g):
         g = conjugate_transposed(g) if upper else g
         inner = halves * anp.matmul(transposed(lower), g)
         left = linalg.solve(transposed(lower), inner)

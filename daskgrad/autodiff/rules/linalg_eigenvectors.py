@@ -81,7 +81,7 @@ def gaps_of(sizes: np.ndarray) -> np.ndarray:
     return gaps
 
 
-def norm(matrix: Any) -> Any:
+def norm(matrix):
     return np.linalg.norm(matrix, axis=(-2, -1))
 
 
@@ -155,9 +155,9 @@ def warn_of_tangents(factors: Factors, values: Any) -> None:
 # ----------------------------------------------------------------------------------- eigenvectors
 
 
-def eigh_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    def eigh_pullback(g: Any) -> tuple:
-        def pull(values: Any) -> Any:
+def eigh_adjoint(argnums, ans, args, kwargs):
+    def eigh_pullback(g):
+        def pull(values):
             factors = autograd_tuple((values, ans[1]))
             return primitive_vjps[linalg.eigh](argnums, factors, args, kwargs)(g)[0]
 
@@ -166,7 +166,7 @@ def eigh_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
     return eigh_pullback
 
 
-def eigh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def eigh_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors of equal eigenvalues get NaN, which does no harm to the eigenvalues."""
     is_lower = (args[1] if len(args) > 1 else kwargs.get("UPLO", "L")).upper() == "L"
     values, vectors = ans[0], ans[1]
@@ -178,20 +178,20 @@ def eigh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
     return autograd_tuple((anp.real(diagonal(turned)), anp.matmul(vectors, slopes)))
 
 
-def diagonal(matrix: Any) -> Any:
+def diagonal(matrix):
     return anp.diagonal(matrix, 0, -2, -1)
 
 
-def reciprocal_gaps(values: Any, none: float = np.nan) -> Any:
+def reciprocal_gaps(values, none=np.nan):
     """One over the gap of each pair: zero on the diagonal; over ``none`` where values are equal."""
     size = np.shape(plain(values))[-1]
     gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
     return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, none, gaps)
 
 
-def eig_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    def eig_pullback(g: Any) -> tuple:
-        def pull(values: Any) -> Any:
+def eig_adjoint(argnums, ans, args, kwargs):
+    def eig_pullback(g):
+        def pull(values):
             found = pull_eig(values, ans[1], g)
             return found if anp.iscomplexobj(args[0]) else anp.real(found)
 
@@ -200,7 +200,7 @@ def eig_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable
     return eig_pullback
 
 
-def pull_eig(values: Any, vectors: Any, g: Any) -> Any:
+def pull_eig(values, vectors, g):
     """autograd's rule, which adds 1e-20 to gaps: too much for small matrices.
 
     Values are equal only where no vector is used.
@@ -212,7 +212,7 @@ def pull_eig(values: Any, vectors: Any, g: Any) -> Any:
     return anp.matmul(anp.matmul(linalg.inv(turned), inner), turned)
 
 
-def eig_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def eig_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors keep their length, as LAPACK's do, and their phase, as autograd's do."""
     values, vectors = ans[0], ans[1]
     turned = linalg.solve(vectors, anp.matmul(tangents[0] + 0.0 * vectors, vectors))
@@ -224,7 +224,7 @@ def eig_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwarg
 def warning(factors: Factors, tangent: Callable) -> Callable:
     """The rule for tangents, of functions whose vectors may be used."""
 
-    def warned(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+    def warned(argnums, tangents, ans, args, kwargs):
         warn_of_tangents(factors, ans[0])
         return tangent(argnums, tangents, ans, args, kwargs)
 
@@ -236,13 +236,13 @@ declare(linalg.eig, adjoint=eig_adjoint, tangent=warning(EIG, eig_tangent))
 
 
 @primitive
-def eigh_for_values(a: Any, UPLO: Any = "L") -> tuple:
+def eigh_for_values(a, UPLO="L"):
     """Called where only the eigenvalues are used, so that no tangent of a vector is."""
     return tuple(np.linalg.eigh(a, UPLO))
 
 
 @primitive
-def eig_for_values(a: Any) -> tuple:
+def eig_for_values(a):
     return tuple(np.linalg.eig(a))
 
 
@@ -252,17 +252,17 @@ declare(eig_for_values, adjoint=eig_adjoint, tangent=eig_tangent)
 # -------------------------------------------------------------------------------- singular vectors
 
 
-def svd_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def svd_adjoint(argnums, ans, args, kwargs):
     pullback = primitive_vjps[linalg.svd](argnums, ans, args, kwargs)
     if not isinstance(plain(ans), tuple | list):
         return pullback
     u, sizes, vh = ans
 
-    def svd_pullback(g: Any) -> tuple:
+    def svd_pullback(g):
         if not (np.any(plain(g[0])) or np.any(plain(g[2]))):
             return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
 
-        def pull(values: Any) -> Any:
+        def pull(values):
             return pull_svd(u, values, vh, g)
 
         parts = [(u, g[0]), (conjugate_transposed(vh), conjugate_transposed(g[2]))]
@@ -271,7 +271,7 @@ def svd_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable
     return svd_pullback
 
 
-def pull_svd(u: Any, sizes: Any, vh: Any, g: Any) -> Any:
+def pull_svd(u, sizes, vh, g):
     """J. Townsend, as the tangent; in products none of which has more entries than the matrix."""
     v, gu, gv = conjugate_transposed(vh), g[0], conjugate_transposed(g[2])
     rows, columns = sizes[..., None, :], sizes[..., :, None]
@@ -287,7 +287,7 @@ def pull_svd(u: Any, sizes: Any, vh: Any, g: Any) -> Any:
     return anp.matmul(left, transposed(v)) + anp.matmul(anp.conj(u) / rows, beyond)
 
 
-def svd_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def svd_tangent(argnums, tangents, ans, args, kwargs):
     """J. Townsend, "Differentiating the singular value decomposition", 2016."""
     are_values = not isinstance(plain(ans), tuple | list)
     u, sizes, vh = linalg.svd(args[0], full_matrices=False) if are_values else ans
@@ -309,7 +309,7 @@ def svd_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwarg
     return autograd_list([tangent_u, slopes, conjugate_transposed(tangent_v)])
 
 
-def outside(basis: Any, vectors: Any) -> Any:
+def outside(basis, vectors):
     """The parts of vectors that are orthogonal to a basis; nothing if that is a whole one."""
     rows, columns = np.shape(plain(basis))[-2:]
     if rows == columns:
@@ -329,7 +329,7 @@ def svd_needed(a: Any, full_matrices: bool = True, compute_uv: bool = True, **kw
     needed=svd_needed,
     keywords="full_matrices compute_uv",
 )
-def full_svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def full_svd(a, full_matrices=True, compute_uv=True):
     """Of square matrices, which are full without more columns."""
     shape = np.shape(plain(a))[-2:]
     if shape[0] != shape[1]:

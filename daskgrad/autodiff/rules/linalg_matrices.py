@@ -1,7 +1,6 @@
 """Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -19,7 +18,7 @@ from daskgrad.autodiff.rules.twins import as_array, composed, shape_of
 
 
 @equivalent(linalg.lstsq, arrays=2, keywords="rcond")
-def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+def lstsq(a, b, rcond=None):
     raise Refusal(
         "autograd.numpy.linalg.lstsq has no derivative rule for a and b, as autograd's values hold "
         "no rank; write lstsq of plain numpy.linalg, which has one"
@@ -27,7 +26,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 @composed(np.linalg.lstsq)
-def least_squares(a: Any, b: Any, rcond: Any = None, of_less_rank: str = "") -> tuple:
+def least_squares(a, b, rcond=None, of_less_rank=""):
     """NumPy's results for plain numbers, three of which have derivatives."""
     a, b = as_array(a), as_array(b)
     x, squares, rank, sizes = np.linalg.lstsq(plain(a), plain(b), rcond)
@@ -36,23 +35,23 @@ def least_squares(a: Any, b: Any, rcond: Any = None, of_less_rank: str = "") -> 
 
 
 @primitive
-def least_squares_solution(a: Any, b: Any, x: Any, rank: Any, of_less_rank: str) -> Any:
+def least_squares_solution(a, b, x, rank, of_less_rank):
     """``of_less_rank``: what the refusal says if columns depend on each other."""
     return x
 
 
 @primitive
-def squares_of_gaps(a: Any, b: Any, x: Any, squares: Any) -> Any:
+def squares_of_gaps(a, b, x, squares):
     return squares
 
 
 @primitive
-def known_sizes(a: Any, sizes: Any) -> Any:
+def known_sizes(a, sizes):
     """The singular values."""
     return sizes
 
 
-def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def solution_adjoint(argnums, ans, args, kwargs):
     """G. H. Golub, V. Pereyra, as the pseudoinverse's."""
     a, b, _, rank, of_less_rank = args
     rows, columns = shape_of(a)
@@ -64,7 +63,7 @@ def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
             f"depend on others, or solve with a.T @ a plus a multiple of the identity"
         )
 
-    def of_matrix(inverse: Any, g: Any, pulled: Any) -> Any:
+    def of_matrix(inverse, g, pulled):
         x = anp.reshape(ans, (columns, -1))
         of_a = -anp.matmul(pulled, transposed(x))
         if rows > columns:
@@ -77,7 +76,7 @@ def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
             return of_a + anp.matmul(left, right)
         return of_a
 
-    def solution_pullback(g: Any) -> tuple:
+    def solution_pullback(g):
         inverse, g = linalg.pinv(a, 0.0), anp.reshape(g, (columns, -1))
         pulled = anp.matmul(transposed(inverse), g)
         of_b = anp.reshape(pulled, shape_of(b))
@@ -86,11 +85,11 @@ def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
     return solution_pullback
 
 
-def squares_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def squares_adjoint(argnums, ans, args, kwargs):
     a, b, x, _ = args
     (rows, columns), is_none = shape_of(a), not np.size(plain(ans))
 
-    def squares_pullback(g: Any) -> tuple:
+    def squares_pullback(g):
         if is_none:
             return tuple([np.zeros(shape_of(args[argnum])) for argnum in argnums])
         given, found = anp.reshape(b, (rows, -1)), anp.reshape(x, (columns, -1))
@@ -105,8 +104,8 @@ def squares_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Call
     return squares_pullback
 
 
-def sizes_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    def sizes_pullback(g: Any) -> tuple:
+def sizes_adjoint(argnums, ans, args, kwargs):
+    def sizes_pullback(g):
         u, _, vh = linalg.svd(args[0], full_matrices=False)
         return (anp.conj(anp.matmul(u * g, vh)),)
 
@@ -119,14 +118,14 @@ declare(known_sizes, adjoint=sizes_adjoint)
 
 
 @equivalent(linalg.tensorinv, keywords="ind")
-def tensorinv(a: Any, ind: int = 2) -> Any:
+def tensorinv(a, ind=2):
     shape = np.shape(plain(a))
     rows = int(np.prod(shape[:ind]))
     return anp.reshape(linalg.inv(anp.reshape(a, (rows, -1))), shape[ind:] + shape[:ind])
 
 
 @equivalent(linalg.tensorsolve, arrays=2, keywords="axes")
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+def tensorsolve(a, b, axes=None):
     if axes is not None:
         ndim = np.ndim(plain(a))
         axes = [n % ndim for n in axes]
@@ -137,7 +136,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
 
 
 @equivalent(linalg.matrix_power)
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(a, n):
     if n == 0:
         return np.broadcast_to(np.eye(np.shape(plain(a))[-1]), np.shape(plain(a)))
     square, n = (a, n) if n > 0 else (linalg.inv(a), -n)
@@ -154,7 +153,7 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 @equivalent(linalg.qr, keywords="mode")
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a, mode="reduced"):
     """As Q₀ R₀ is the plain matrix, B = A R₀⁻¹ is orthogonal here, and has the factors Q = B L⁻ᴴ
     and Lᴴ, where L Lᴴ = Bᴴ B (L. N. Trefethen, D. Bau, "Numerical Linear Algebra", lecture 23)."""
     rows, columns = np.shape(plain(a))[-2:]
@@ -182,22 +181,22 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @equivalent(linalg.svdvals)
-def svdvals(x: Any) -> Any:
+def svdvals(x):
     return linalg.svd(x, compute_uv=False)
 
 
 @equivalent(linalg.eigvals)
-def eigvals(a: Any) -> Any:
+def eigvals(a):
     return eig_for_values(a)[0]
 
 
 @equivalent(linalg.eigvalsh, keywords="UPLO")
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+def eigvalsh(a, UPLO="L"):
     return eigh_for_values(a, UPLO)[0]
 
 
 @equivalent(linalg.cond, keywords="p")
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x, p=None):
     if p is None or p in (2, -2):
         sizes = svdvals(x)
         largest, smallest = sizes[..., 0], sizes[..., -1]
@@ -210,7 +209,7 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 @equivalent(linalg.vector_norm, keywords="axis keepdims ord")
-def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+def vector_norm(x, *, axis=None, keepdims=False, ord=2):
     if ord == 0:
         raise Refusal("np.linalg.vector_norm with ord=0 counts entries, and has no derivative")
     shape = np.sum(plain(x), axis=axis, keepdims=keepdims).shape
@@ -218,17 +217,17 @@ def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: Any = 
 
 
 @equivalent(linalg.matrix_norm, keywords="keepdims ord")
-def matrix_norm(x: Any, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x, *, keepdims=False, ord="fro"):
     return linalg.norm(x, ord, axis=(-2, -1), keepdims=keepdims)
 
 
 @equivalent(linalg.diagonal, keywords="offset")
-def diagonal(x: Any, *, offset: int = 0) -> Any:
+def diagonal(x, *, offset=0):
     return anp.diagonal(x, offset, -2, -1)
 
 
 @equivalent(linalg.trace, keywords="offset dtype")
-def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
+def trace(x, *, offset=0, dtype=None):
     return anp.trace(x, offset, -2, -1, dtype)
 
 
@@ -246,7 +245,7 @@ for fun, twin, keywords in (
 
 
 @composed(np.linalg.multi_dot)
-def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(arrays, *, out=None):
     """A product of matrices in the order that takes the fewest multiplications."""
     if out is not None:
         raise TypeError("np.linalg.multi_dot does not take out= of traced values; leave it out")

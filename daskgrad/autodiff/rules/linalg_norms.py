@@ -8,7 +8,6 @@ slope zero if ``ord`` is at least one, as that of ``np.abs``, also where all ent
 the second derivative is NaN.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -47,7 +46,7 @@ class Norm(NamedTuple):
             return slope, value ** (self.ord - 1)
         return flat_at_zero(slope, value ** (self.ord - 1))
 
-    def _shares(self, sizes: Any) -> Any:
+    def _shares(self, sizes):
         """One for the largest (or smallest) size; equal shares if several are largest."""
         sizes, extreme = plain(sizes), np.max if self.ord > 0 else np.min
         are_chosen = sizes == extreme(sizes, axis=self.axes, keepdims=True)
@@ -61,7 +60,7 @@ class Norm(NamedTuple):
         return anp.moveaxis(anp.conj(anp.matmul(u, vh)), (-2, -1), self.axes)
 
 
-def flat_at_zero(slope: Any, divisor: Any) -> tuple[Any, Any]:
+def flat_at_zero(slope, divisor):
     """With the quotient zero where both are zero, which has no derivative there: NaN."""
     is_zero = plain(divisor) == 0.0
     if not np.any(is_zero):
@@ -80,7 +79,7 @@ def norm_of(ans: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool 
     return Norm(ans, x, ord, axis, axes, kept_shape)
 
 
-def direction(x: Any) -> Any:
+def direction(x):
     """The derivative of the absolute value at each entry; zero at zero."""
     if not anp.iscomplexobj(x):
         return anp.sign(x)
@@ -88,17 +87,17 @@ def direction(x: Any) -> Any:
     return anp.where(is_zero, 0.0, anp.conj(x)) / anp.where(is_zero, 1.0, anp.abs(x))
 
 
-def norm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def norm_adjoint(argnums, ans, args, kwargs):
     norm = norm_of(ans, *args, **kwargs)
 
-    def norm_pullback(g: Any) -> tuple:
+    def norm_pullback(g):
         slope, divisor = norm.slope()
         return (anp.reshape(g, norm.kept_shape) / divisor * slope,)
 
     return norm_pullback
 
 
-def norm_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def norm_tangent(argnums, tangents, ans, args, kwargs):
     norm = norm_of(ans, *args, **kwargs)
     slope, divisor = norm.slope()
     total = anp.sum(anp.real(tangents[0] * slope), axis=norm.axis, keepdims=True)
@@ -110,10 +109,10 @@ declare(
 )
 
 
-def hypot_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def hypot_adjoint(argnums, ans, args, kwargs):
     metas = [anp.metadata(args[argnum]) for argnum in argnums]
 
-    def hypot_pullback(g: Any) -> tuple:
+    def hypot_pullback(g):
         parts = [flat_at_zero(args[argnum] + 0.0 * ans, ans) for argnum in argnums]
         found = [g * slope / divisor for slope, divisor in parts]
         return tuple([unbroadcast(each, meta) for each, meta in zip(found, metas, strict=True)])

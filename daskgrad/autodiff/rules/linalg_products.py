@@ -55,7 +55,7 @@ class Product(NamedTuple):
     def __repr__(self) -> str:
         return self.subscripts
 
-    def __call__(self, *operands: Any) -> Any:
+    def __call__(self, *operands):
         namespace = namespace_of(*operands)
         if self.multiply == "einsum":
             return namespace.einsum(self.subscripts, *operands)
@@ -190,7 +190,7 @@ def product_rule(fun: Callable, *adjoints: Callable) -> Callable:
     """The rule of ``fun(A, B)`` from the adjoints with respect to ``A`` and to ``B``."""
     autograds = primitive_vjps[fun]
 
-    def dot_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def dot_rule(argnums, ans, args, kwargs):
         if len(args) != 2 or kwargs or not is_simple(*args):
             if len({anp.iscomplexobj(arg) for arg in args}) > 1:  # one is real, and one complex
                 args = tuple([arg + 0j for arg in args])  # or autograd, right as it is, would warn
@@ -229,7 +229,7 @@ def together(first: Callable, second: Callable | None = None) -> Callable[[Any],
 
 
 def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
-    def dot_first_pullback(g: Any) -> Any:
+    def dot_first_pullback(g):
         if not is_plain(g):
             return dot_adjoint_0(b, g, a_meta, b_meta)
         if b.ndim == a_meta[1] == 1:
@@ -245,7 +245,7 @@ def dot_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
 
 
 def dot_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
-    def dot_second_pullback(g: Any) -> Any:
+    def dot_second_pullback(g):
         if not is_plain(g):
             return dot_adjoint_1(a, g, a_meta, b_meta)
         if a.ndim == b_meta[1] == 1:
@@ -261,7 +261,7 @@ def dot_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
 
 
 def matmul_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
-    def matmul_first_pullback(g: Any) -> Any:
+    def matmul_first_pullback(g):
         if not is_plain(g) or g.ndim == 0 or a_meta[1] == 1:
             return matmul_adjoint_0(b, g, a_meta, b_meta[1])
         if b.ndim == 1:  # BLAS's axpy, which np.matmul does not use: up to eight times as fast
@@ -272,7 +272,7 @@ def matmul_first(b: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
 
 
 def matmul_second(a: np.ndarray, a_meta: Meta, b_meta: Meta) -> Callable:
-    def matmul_second_pullback(g: Any) -> Any:
+    def matmul_second_pullback(g):
         if not is_plain(g) or g.ndim == 0 or a.ndim == 1:
             return matmul_adjoint_1(a, g, a_meta[1], b_meta)
         if b_meta[1] == 1:
@@ -295,7 +295,7 @@ declare(anp.tensordot, keywords="axes")
 @equivalent(
     anp.outer, needed=lambda a, b: np.ndim(plain(a)) != 1 or np.ndim(plain(b)) != 1, arrays=2
 )
-def outer(a: Any, b: Any) -> Any:
+def outer(a, b):
     """autograd does not flatten its arguments."""
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
 
@@ -306,9 +306,7 @@ def cross_needed(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 @equivalent(anp.cross, needed=cross_needed, arrays=2, keywords="axisa axisb axisc axis")
-def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
-) -> Any:
+def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     if axis is not None:
         axisa = axisb = axisc = axis
     x = anp.moveaxis(a, axisa, 0)
@@ -318,7 +316,7 @@ def cross(
 
 
 @equivalent(anp.vdot, arrays=2)
-def vdot(a: Any, b: Any) -> Any:
+def vdot(a, b):
     return anp.dot(anp.conj(anp.ravel(a)), anp.ravel(b))
 
 
@@ -346,13 +344,13 @@ def stretched(*operands: Any) -> set[str]:
     }
 
 
-def einsum_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def einsum_adjoint(argnums, ans, args, kwargs):
     autograds = primitive_vjps[anp.einsum](argnums, ans, args, kwargs)
     if not is_contraction(args, kwargs):
         return autograds
     subscripts, *operands = args
 
-    def einsum_pullback(g: Any) -> tuple:
+    def einsum_pullback(g):
         if not is_real_like(operands[0].dtype, g):
             return autograds(g)
         found = []
@@ -372,7 +370,7 @@ def einsum_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Calla
     arrays=10**9,
     keywords="optimize",
 )
-def einsum(*operands: Any, **kwargs: Any) -> Any:
+def einsum(*operands, **kwargs):
     """With subscripts as letters, diagonals taken beforehand, and no axis that is stretched."""
     terms, result, arrays = read_subscripts(operands)
     letters = stretched(*operands)
@@ -419,14 +417,14 @@ def take_diagonals(term: str, array: Any) -> tuple[str, Any]:
 # call BLAS. They hold for one real matrix; for everything else autograd's hold.
 
 
-def pull_of_matrix(pulled: Any, ans: Any, dot: Callable = np.dot) -> Any:
+def pull_of_matrix(pulled, ans, dot=np.dot):
     """The cotangent of a matrix from that of what was solved for, and the solution."""
     if pulled.ndim == 1:
         return dot(-pulled.reshape(-1, 1), ans.reshape(1, -1))
     return -dot(pulled, ans.T)
 
 
-def pull_inverse(g: Any, ans: Any, dot: Callable = np.dot) -> Any:
+def pull_inverse(g, ans, dot=np.dot):
     return -dot(dot(ans.T, g), ans.T)
 
 
@@ -436,7 +434,7 @@ def upper_solved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return solve_triangular(a, b, check_finite=False)
 
 
-def pull_cholesky(g: Any, ans: Any, solve: Callable = upper_solved, dot: Callable = np.dot) -> Any:
+def pull_cholesky(g, ans, solve=upper_solved, dot=np.dot):
     """I. Murray, "Differentiation of the Cholesky decomposition", 2016."""
     inner = lower_triangle(len(ans)) * dot(ans.T, g)
     outer = solve(ans.T, solve(ans.T, inner.T).T)

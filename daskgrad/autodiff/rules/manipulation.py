@@ -1,6 +1,6 @@
 """Manipulation: functions whose value has only entries of the arguments, in other places."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
@@ -20,7 +20,7 @@ def places_of(x: Any) -> np.ndarray:
 
 
 def arrangement(fun: Callable, needed: Callable[..., bool], keywords: str) -> None:
-    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def program(x, *args, **kwargs):
         return anp.ravel(x)[fun.fun(places_of(x), *args, **kwargs)]  # type: ignore[attr-defined]
 
     declare(fun, program=program, needed=needed, keywords=keywords)
@@ -68,7 +68,7 @@ def is_vector(a: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 @equivalent(anp.hsplit, needed=is_vector, keywords="indices_or_sections")
-def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+def hsplit(ary, indices_or_sections):
     """autograd joins the parts of a vector along the second axis."""
     return anp.split(ary, indices_or_sections, axis=0)
 
@@ -79,14 +79,14 @@ def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
 
 
 @equivalent(anp.broadcast_to, needed=broadcast_to_needed, keywords="shape subok")
-def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(array, shape, subok=False):
     return array * np.ones(shape, plain(array).dtype)
 
 
 def triangle(fun: Callable) -> None:
     """autograd does not add up the rows that NumPy makes of a vector."""
 
-    def program(m: Any, k: int = 0) -> Any:
+    def program(m, k=0):
         ones = np.ones(2 * np.shape(plain(m)), plain(m).dtype)
         return m * fun(ones, k)
 
@@ -104,7 +104,7 @@ def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **k
     return not is_vector(a) or bool(kwargs)
 
 
-def sort_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def sort_adjoint(argnums, ans, args, kwargs):
     order = np.argsort(plain(args[0]), *args[1:], **kwargs)
     return lambda g: (g[np.argsort(order)],)
 
@@ -112,34 +112,32 @@ def sort_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
 @equivalent(
     anp.sort, adjoint=sort_adjoint, needed=sort_needed, keywords="axis kind stable descending"
 )
-def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **settings: Any) -> Any:
+def sort(a, axis=-1, kind=None, order=None, **settings):
     return sort_by(np.argsort, a, axis, kind=kind, **settings)
 
 
 @equivalent(anp.sort_complex)
-def sort_complex(a: Any) -> Any:
+def sort_complex(a):
     ordered = sort_by(np.argsort, a, -1)
     return ordered if anp.iscomplexobj(ordered) else ordered + 0j
 
 
 @equivalent(anp.copy, keywords="order subok")
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+def copy(a, order="K", subok=False):
     return anp.array(a)
 
 
 @equivalent(
     anp.partition, needed=lambda *args, **kwargs: not is_vector(*args), keywords="kth axis kind"
 )
-def partition(
-    a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
-) -> Any:
+def partition(a, kth, axis=-1, kind="introselect", order=None):
     def arguments(values: np.ndarray, axis: int) -> np.ndarray:
         return np.argpartition(values, kth, axis, kind)
 
     return sort_by(arguments, a, axis)
 
 
-def sort_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
+def sort_by(arguments, a, axis, **kwargs):
     """An array in the order that ``arguments`` (``np.argsort``) finds in its numbers."""
     if axis is None:
         a, axis = anp.ravel(a), -1
@@ -150,7 +148,7 @@ def sort_by(arguments: Callable, a: Any, axis: Any, **kwargs: Any) -> Any:
 # -------------------------------------------------------------------------------- put together
 
 
-def joined_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def joined_tangent(argnums, tangents, ans, args, kwargs):
     """All at once; autograd's rule joins as many arrays for each of them."""
     there = dict(zip(argnums, tangents, strict=True))
     axis, *arrays = args
@@ -167,7 +165,7 @@ def joined_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kw
     arrays=10**9,
     tangent=joined_tangent,
 )
-def concatenate_args(axis: None, *args: Any) -> Any:
+def concatenate_args(axis, *args):
     """autograd does not flatten its arguments."""
     return anp.concatenate([anp.ravel(arg) for arg in args])
 
@@ -178,7 +176,7 @@ def array_needed(array_args: tuple, array_kwargs: dict, *args: Any) -> bool:
 
 
 @equivalent(numpy_wrapper.array_from_args, needed=array_needed, arrays=10**9)
-def array_from_args(array_args: tuple, array_kwargs: dict, *args: Any) -> Any:
+def array_from_args(array_args, array_kwargs, *args):
     made = np.array([plain(arg) for arg in args], *array_args, **array_kwargs)
     return anp.reshape(anp.array(list(args)), made.shape)
 
@@ -195,7 +193,7 @@ declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")
 
 def at_least(fun: Callable, primitive: Callable) -> None:
     @composed(fun)
-    def twin(*arys: Any) -> Any:
+    def twin(*arys):
         """autograd's rule is that of one array."""
         parts = [primitive(array) for array in arys]
         return parts[0] if len(parts) == 1 else tuple(parts)
@@ -207,12 +205,12 @@ at_least(np.atleast_3d, anp.atleast_3d)
 
 
 @composed(np.dstack)
-def dstack(tup: Any) -> Any:
+def dstack(tup):
     return anp.concatenate([anp.atleast_3d(array) for array in tup], axis=2)
 
 
 @composed(np.block)
-def block(arrays: Any) -> Any:
+def block(arrays):
     leaves, depth = [], 0
     level = [arrays]
     while level:
@@ -221,7 +219,7 @@ def block(arrays: Any) -> Any:
         depth += bool(level)
     ndim = max([depth, *map(np.ndim, map(plain, leaves))])
 
-    def join(part: Any, axis: int) -> Any:
+    def join(part, axis):
         if isinstance(part, list):
             return anp.concatenate([join(each, axis + 1) for each in part], axis=axis)
         shape = shape_of(part)
@@ -231,33 +229,33 @@ def block(arrays: Any) -> Any:
 
 
 @composed(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
+def diagflat(v, k=0):
     return anp.diag(anp.ravel(v), k)
 
 
 @composed(np.broadcast_arrays)
-def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
+def broadcast_arrays(*args, subok=False):
     shape = np.broadcast_shapes(*map(shape_of, args))
     return tuple([anp.broadcast_to(anp.array(array), shape) for array in args])
 
 
 @composed(np.meshgrid)
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
     plains = [plain(x) for x in xi]
-    made: Any = np.meshgrid(*plains, sparse=True, indexing=indexing)  # type: ignore[call-overload]
+    made: Any = np.meshgrid(*plains, sparse=True, indexing=indexing)
     grids = tuple([anp.reshape(x, each.shape) for x, each in zip(xi, made, strict=True)])
     return grids if sparse else broadcast_arrays(*grids)
 
 
 @composed(np.ix_)
-def ix_(*args: Any) -> Any:
+def ix_(*args):
     made = np.ix_(*[plain(arg) for arg in args])
     pairs = zip(args, made, strict=True)
     return tuple([anp.reshape(arg, one.shape) if isbox(arg) else one for arg, one in pairs])
 
 
 @composed(np.apply_along_axis)
-def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     arr = anp.moveaxis(anp.array(arr), axis, -1)
     *around, _ = shape_of(arr)
     axis = axis % (len(around) + 1)
@@ -268,7 +266,7 @@ def apply_along_axis(func1d: Callable, axis: int, arr: Any, *args: Any, **kwargs
 
 
 @composed(np.apply_over_axes)
-def apply_over_axes(func: Callable, a: Any, axes: Any) -> Any:
+def apply_over_axes(func, a, axes):
     found = anp.array(a)
     for axis in np.atleast_1d(axes):
         reduced = func(found, int(axis) % np.ndim(plain(found)))

@@ -17,7 +17,7 @@ from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded
 
 
 @equivalent(anp.cumprod, keywords="axis dtype")
-def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def cumprod(a, axis=None, dtype=None, out=None):
     """Products of 1, 2, 4, ... factors, without a division by any of them."""
     a = a if dtype is None else anp.astype(a, dtype)
     axis = axis if np.ndim(plain(a)) else None
@@ -32,14 +32,7 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
 def cumulative(name: str, cumulate: Callable, neutral: float) -> None:
     """The array API's names, which may begin with the sum or product of nothing."""
 
-    def program(
-        x: Any,
-        *,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        include_initial: bool = False,
-    ) -> Any:
+    def program(x, *, axis=None, dtype=None, out=None, include_initial=False):
         axis = 0 if axis is None else axis
         total = cumulate(x, axis=axis, dtype=dtype)
         if not include_initial:
@@ -59,7 +52,7 @@ cumulative("cumulative_prod", anp.cumprod, 1.0)
 
 
 def ignoring_nans(fun: Callable, twin: Callable, instead: float, keywords: str) -> None:
-    def program(a: Any, *args: Any, **kwargs: Any) -> Any:
+    def program(a, *args, **kwargs):
         return twin(anp.where(np.isnan(plain(a)), instead, a), *args, **kwargs)
 
     declare(fun, program=program, keywords=keywords)
@@ -82,22 +75,14 @@ def chosen_of(a: Any, where: Any) -> np.ndarray:
 def of_chosen(twin: Callable) -> Callable:
     """The program that chooses what is no NaN."""
 
-    def program(a: Any, *args: Any, where: Any = np._NoValue, **kwargs: Any) -> Any:
+    def program(a, *args, where=np._NoValue, **kwargs):
         return twin(a, *args, where=chosen_of(a, where), **kwargs)
 
     return program
 
 
 @equivalent(anp.nanmean, keywords="axis dtype keepdims where")
-def nanmean(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = np._NoValue,
-    *,
-    where: Any = np._NoValue,
-) -> Any:
+def nanmean(a, axis=None, dtype=None, out=None, keepdims=np._NoValue, *, where=np._NoValue):
     axes = {"axis": axis, "keepdims": is_given(keepdims) and keepdims}
     chosen = chosen_of(a, where)
     return anp.sum(a, dtype=dtype, where=chosen, **axes) / np.maximum(np.sum(chosen, **axes), 1)
@@ -118,9 +103,7 @@ TWINS[np.linspace] = by_position(np.linspace, anp.linspace, 2)
 
 
 @recorded(np.interp, arrays=6)
-def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
-) -> Any:
+def interp(x, xp, fp, left=None, right=None, period=None):
     """At a knot the derivative is that of the piece on its right; at the last one on its left."""
     xp, fp = as_array(xp), as_array(fp)
     if period is not None:
@@ -147,7 +130,7 @@ def periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
 
 
 @recorded(np.trapezoid, arrays=3, keywords="axis")
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def trapezoid(y, x=None, dx=1.0, axis=-1):
     y, ndim = as_array(y), len(shape_of(as_array(y)))
     if x is not None:
         x = as_array(x)
@@ -166,13 +149,13 @@ def along(y: Any, axis: int, part: slice) -> Any:
 
 
 @recorded(np.unwrap, arrays=1, keywords="discont axis period")
-def unwrap(p: Any, *args: Any, **kwargs: Any) -> Any:
+def unwrap(p, *args, **kwargs):
     """Whole periods are added, which are constant."""
     return p + (np.unwrap(plain(p), *args, **kwargs) - plain(p))
 
 
 @recorded(np.ediff1d, arrays=3)
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def ediff1d(ary, to_end=None, to_begin=None):
     ary = anp.ravel(as_array(ary))
     parts = [to_begin, ary[1:] - ary[:-1], to_end]
     return anp.concatenate([anp.ravel(as_array(part)) for part in parts if part is not None])
@@ -193,13 +176,13 @@ def middle(first: Any, second: Any, mode: str) -> slice:
     return slice(short - 1, long)
 
 
-def convolve_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Any:
+def convolve_adjoint(argnums, ans, args, kwargs):
     """By each vector: the cotangent convolved with the other one, reversed."""
     a, v, mode = convolve_arguments(*args, **kwargs)
     part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
     before, after = np.zeros(part.start), np.zeros(count - part.stop)
 
-    def convolve_pullback(g: Any) -> tuple:
+    def convolve_pullback(g):
         full = anp.concatenate([before, g, after])
         pairs = [((a, v), (v, a))[argnum] for argnum in argnums]
         return tuple(
@@ -216,7 +199,7 @@ def convolve_arguments(a: Any, v: Any, mode: str = "full") -> tuple[Any, Any, st
     return as_array(a), as_array(v), mode
 
 
-def convolve_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+def convolve_tangent(argnums, tangents, ans, args, kwargs):
     a, v, mode = convolve_arguments(*args, **kwargs)
     pairs = zip(argnums, tangents, strict=True)
     return sum([anp.convolve(*((t, v), (a, t))[argnum], mode) for argnum, t in pairs])
@@ -227,7 +210,7 @@ TWINS[np.convolve] = by_position(np.convolve, anp.convolve, 2)
 
 
 @recorded(np.correlate, arrays=2, keywords="mode")
-def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+def correlate(a, v, mode="valid"):
     """Of a longer second vector NumPy takes the middle from the other end."""
     a, v = anp.ravel(as_array(a)), anp.conj(anp.ravel(as_array(v)))[::-1]
     part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1

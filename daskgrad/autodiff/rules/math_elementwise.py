@@ -26,12 +26,12 @@ from daskgrad.autodiff.rules.declaration import (
 # ------------------------------------------------------------------------------------ choices
 
 
-def where_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def where_adjoint(argnums, ans, args, kwargs):
     """autograd's rule, for arrays that are broadcast, too; the condition has no derivative."""
     condition = args[0]
     metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums if argnum}
 
-    def where_pullback(g: Any) -> tuple:
+    def where_pullback(g):
         zeros = np.zeros(anp.shape(g))
         chosen = {0: None, 1: (g, zeros), 2: (zeros, g)}
         return tuple(
@@ -48,7 +48,7 @@ declare(trace_primitives_map[np.where], adjoint=where_adjoint)
 
 
 @equivalent(anp.clip, arrays=3, keywords="a_min a_max min max")
-def clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
+def clip(a, a_min=None, a_max=None, **kwargs):
     """At a bound the derivative is the bound's, as in autograd's rule."""
     low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
     if low is not None and low is not np._NoValue:
@@ -67,10 +67,10 @@ def slopes_adjoint(*slopes: Any) -> Callable:
     There is a slope for each argument that has one; they are computed when it is pulled back.
     """
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         chosen = [(slopes[argnum], anp.metadata(args[argnum])) for argnum in argnums]
 
-        def slopes_pullback(g: Any) -> tuple:
+        def slopes_pullback(g):
             return tuple([unbroadcast(times(g, slope(ans, *args)), meta) for slope, meta in chosen])
 
         return slopes_pullback
@@ -78,7 +78,7 @@ def slopes_adjoint(*slopes: Any) -> Callable:
     return adjoint
 
 
-def times(g: Any, slope: Any) -> Any:
+def times(g, slope):
     """A cotangent times a slope, added up over several results.
 
     A result that nobody uses has the cotangent zero, and nothing comes of an infinite slope.
@@ -92,7 +92,7 @@ def times(g: Any, slope: Any) -> Any:
     return total
 
 
-def sqrt_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def sqrt_adjoint(argnums, ans, args, kwargs):
     """By the root, which is there, in place of a power."""
     return lambda g: (g * 0.5 / ans,)
 
@@ -100,7 +100,7 @@ def sqrt_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
 declare(anp.sqrt, adjoint=sqrt_adjoint, tangent=primitive_jvps[anp.sqrt])
 
 
-def abs_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def abs_adjoint(argnums, ans, args, kwargs):
     (x,) = args
     if anp.iscomplexobj(x):
         if np.all(plain(ans)):
@@ -116,13 +116,13 @@ def larger_adjoint(fun: Callable) -> Callable:
     """The rule of the larger or smaller of two, for real arrays; autograd's for all else."""
     autograds = primitive_vjps[fun]
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         is_usual = isinstance(ans, np.ndarray) and ans.ndim > 0 and ans.dtype == np.float64
         if not is_usual or len(args) != 2 or kwargs:
             return autograds(argnums, ans, args, kwargs)
         metas = {argnum: anp.metadata(args[argnum]) for argnum in argnums}
 
-        def larger_pullback(g: Any) -> tuple:
+        def larger_pullback(g):
             if not is_plain(g):
                 return autograds(argnums, ans, args, kwargs)(g)
             parts = {n: pull_chosen(g, args[n], ans, args[1 - n]) for n in argnums}
@@ -134,7 +134,7 @@ def larger_adjoint(fun: Callable) -> Callable:
 
 
 @kernel
-def pull_chosen(g: Any, x: Any, ans: Any, y: Any) -> Any:
+def pull_chosen(g, x, ans, y):
     """A cotangent where x was chosen, and half of it where both are equal."""
     chosen, equal = x == ans, x == y
     return g * (chosen / (1.0 + equal)) if np.count_nonzero(equal) else g * chosen
@@ -144,7 +144,7 @@ for fun in (anp.maximum, anp.minimum):
     declare(fun, adjoint=larger_adjoint(fun), tangent=primitive_jvps[fun])
 
 
-def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def tanh_tangent(argnums, tangents, ans, args, kwargs):
     """g / cosh(x)², for real x without its overflow, whose derivative is NaN."""
     if anp.iscomplexobj(args[0]):
         return tangents[0] / anp.cosh(args[0]) ** 2
@@ -155,7 +155,7 @@ def tanh_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwar
 declare(anp.tanh, tangent=tanh_tangent)
 
 
-def sign_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def sign_adjoint(argnums, ans, args, kwargs):
     """Of a complex number z the sign is z / abs(z), which is not constant."""
     if not anp.iscomplexobj(args[0]):
         return lambda g: (None,)
@@ -167,7 +167,7 @@ recorded_sign = anp.sign
 declare(recorded_sign, adjoint=sign_adjoint)
 
 
-def sign(x: Any, *args: Any, **kwargs: Any) -> Any:
+def sign(x, *args, **kwargs):
     """The sign; that of a real number is constant, and so a plain number, as autograd's."""
     others = kwargs.keys() - {"called_by_autograd_dispatcher"}  # are refused
     is_constant = not (args or others or anp.iscomplexobj(x))
@@ -179,13 +179,13 @@ anp.sign = trace_primitives_map[np.sign] = sign
 
 
 @primitive
-def share(x: Any, y: Any, total: Any) -> Any:
+def share(x, y, total):
     """exp(x) of exp(x) + exp(y), of which ``total`` is the logarithm."""
     return np.exp(x - total)
 
 
 @primitive
-def share2(x: Any, y: Any, total: Any) -> Any:
+def share2(x, y, total):
     return 2 ** (x - total)
 
 
@@ -195,7 +195,7 @@ def declare_shares(fun: Callable, part: Callable, factor: float) -> None:
     Both shares add up to one, so that none is lost where the other one is nearly one.
     """
 
-    def steep(ans: Any, x: Any, y: Any, total: Any) -> Any:
+    def steep(ans, x, y, total):
         return factor * ans * part(y, x, total)
 
     of_shares = slopes_adjoint(steep, lambda *args: -steep(*args))
@@ -216,7 +216,7 @@ NEAR = 1e-3  # nearer to zero, autograd's rule suffers from cancellation
 
 
 @equivalent(anp.sinc, needed=lambda x: bool(np.any(np.abs(plain(x)) < NEAR)))
-def sinc(x: Any) -> Any:
+def sinc(x):
     near = np.abs(plain(x)) < NEAR
     square = (np.pi * x) ** 2
     far = np.pi * anp.where(near, 1.0, x)
@@ -224,19 +224,19 @@ def sinc(x: Any) -> Any:
 
 
 @equivalent(anp.angle, needed=lambda z, deg=False: bool(deg), keywords="deg")
-def angle(z: Any, deg: bool = False) -> Any:
+def angle(z, deg=False):
     """autograd's derivative is in radians."""
     return anp.angle(z) * (180.0 / np.pi)
 
 
 @equivalent(anp.real_if_close, needed=lambda a, tol=100: tol != 100, keywords="tol")
-def real_if_close(a: Any, tol: float = 100) -> Any:
+def real_if_close(a, tol=100):
     """autograd does not take ``tol``."""
     return a if np.iscomplexobj(np.real_if_close(plain(a), tol)) else anp.real(a)
 
 
 @equivalent(anp.nan_to_num, keywords="nan posinf neginf")
-def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
+def nan_to_num(x, *args, **kwargs):
     """autograd's rule does not take the replacement numbers."""
     return anp.where(np.isfinite(plain(x)), x, 0.0)
 
@@ -244,11 +244,11 @@ def nan_to_num(x: Any, *args: Any, **kwargs: Any) -> Any:
 # ------------------------------------------------------------------------------- filled arrays
 
 
-def full_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def full_adjoint(argnums, ans, args, kwargs):
     """Sums over broadcast axes, as autograd does not; it takes ``full_like`` for a constant."""
     fill = anp.metadata(args[1]) if 1 in argnums else None
 
-    def full_pullback(g: Any) -> tuple:
+    def full_pullback(g):
         return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
 
     return full_pullback
@@ -258,11 +258,11 @@ declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
 declare(anp.full_like, adjoint=full_adjoint, keywords="dtype order subok shape device")
 
 
-def astype_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def astype_adjoint(argnums, ans, args, kwargs):
     """autograd keeps the imaginary part of the cotangent of a real array."""
     is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
 
-    def astype_pullback(g: Any) -> tuple:
+    def astype_pullback(g):
         if type(g) in (float, complex):  # some rules of autograd's return Python's numbers
             g = np.asarray(g)[()]
         return (numpy_wrapper._astype(anp.real(g) if is_real else g, dtype),)
@@ -274,17 +274,7 @@ declare(numpy_wrapper._astype, adjoint=astype_adjoint, keywords="copy order cast
 
 
 @equivalent(anp.linspace, arrays=2, keywords="num endpoint retstep dtype axis")
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
+def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *, device=None):
     """A line between two points for each entry of the ends."""
     shape = np.broadcast_shapes(np.shape(plain(start)), np.shape(plain(stop)))
     places, step = np.linspace(0.0, 1.0, num, endpoint, retstep=True)
@@ -304,19 +294,19 @@ declare(anp.positive, adjoint=slopes_adjoint(lambda ans, x: 1.0))
 
 
 @equivalent(anp.float_power, arrays=2)
-def float_power(x1: Any, x2: Any) -> Any:
+def float_power(x1, x2):
     one = np.float64(1.0)  # of double precision
     return anp.power(x1 * one, x2 * one)
 
 
 @equivalent(anp.heaviside, arrays=2)
-def heaviside(x1: Any, x2: Any) -> Any:
+def heaviside(x1, x2):
     """Where x1 is zero it jumps; the derivative with respect to x1 is zero there, too."""
     return anp.where(plain(x1) == 0.0, x2, np.heaviside(plain(x1), 0.0))
 
 
 @equivalent(anp.copysign, arrays=2)
-def copysign(x1: Any, x2: Any) -> Any:
+def copysign(x1, x2):
     """Where x1 is zero the derivative is the one on the side of its sign."""
     return x1 * (np.copysign(1.0, plain(x1)) * np.copysign(1.0, plain(x2)))
 
@@ -328,12 +318,12 @@ def multiple(x1: Any, x2: Any, rest: Any) -> np.ndarray:
 
 
 @equivalent(anp.fmod, arrays=2)
-def fmod(x1: Any, x2: Any) -> Any:
+def fmod(x1, x2):
     return x1 - x2 * multiple(x1, x2, np.fmod(plain(x1), plain(x2)))
 
 
 @equivalent(anp.nextafter, arrays=2)
-def nextafter(x1: Any, x2: Any) -> Any:
+def nextafter(x1, x2):
     raise Refusal(
         "np.nextafter has no derivative rule for x1 and x2: it differs from x1 by rounding alone; "
         "write x1"
@@ -344,18 +334,18 @@ def nextafter(x1: Any, x2: Any) -> Any:
 
 
 @equivalent(anp.divmod, arrays=2)
-def divmod(x1: Any, x2: Any) -> Any:
+def divmod(x1, x2):
     return [np.floor_divide(plain(x1), plain(x2)), anp.remainder(x1, x2)]
 
 
 @equivalent(anp.modf)
-def modf(x: Any) -> Any:
+def modf(x):
     whole = np.trunc(plain(x))
     return [anp.where(np.isinf(plain(x)), 0.0, x - whole), whole]
 
 
 @equivalent(anp.frexp)
-def frexp(x: Any) -> Any:
+def frexp(x):
     raise Refusal(
         "np.frexp has no derivative rule for x; find the exponent from dg.value(x), and write "
         "np.ldexp(x, -exponent) for the mantissa"
@@ -363,7 +353,7 @@ def frexp(x: Any) -> Any:
 
 
 @equivalent(anp.ldexp)
-def ldexp(x1: Any, x2: Any) -> Any:
+def ldexp(x1, x2):
     return x1 * np.ldexp(np.ones((), plain(x1).dtype), x2)
 
 
@@ -371,7 +361,7 @@ def ldexp(x1: Any, x2: Any) -> Any:
 
 
 @equivalent(anp.vecdot, arrays=2, keywords="axis keepdims")
-def vecdot(x1: Any, x2: Any, *, axis: int = -1, keepdims: bool = False) -> Any:
+def vecdot(x1, x2, *, axis=-1, keepdims=False):
     x1, x2 = anp.moveaxis(x1, axis, -1), anp.moveaxis(x2, axis, -1)
     total = anp.sum(anp.conj(x1) * x2, axis=-1)
     return anp.moveaxis(total[..., None], -1, axis) if keepdims else total
@@ -380,11 +370,11 @@ def vecdot(x1: Any, x2: Any, *, axis: int = -1, keepdims: bool = False) -> Any:
 if hasattr(anp, "matvec"):  # since NumPy 2.2
 
     @equivalent(anp.matvec, arrays=2)
-    def matvec(x1: Any, x2: Any) -> Any:
+    def matvec(x1, x2):
         return anp.matmul(x1, x2[..., None])[..., 0]
 
     @equivalent(anp.vecmat, arrays=2)
-    def vecmat(x1: Any, x2: Any) -> Any:
+    def vecmat(x1, x2):
         return anp.matmul(anp.conj(x1)[..., None, :], x2)[..., 0, :]
 
 
@@ -423,13 +413,13 @@ def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
 def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
     """A pullback followed by the sums over broadcast axes."""
 
-    def summed_pullback(g: Any) -> tuple:
+    def summed_pullback(g):
         return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])
 
     return summed_pullback
 
 
-def fit(cotangent: Any, shape: tuple) -> Any:
+def fit(cotangent, shape):
     """Sums a cotangent over broadcast axes, and, as autograd does, over all of length one."""
     if not is_real(cotangent) or cotangent.ndim < len(shape):
         return unbroadcast(cotangent, (shape, len(shape), None, False))
@@ -450,11 +440,11 @@ def add_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     return both_pullback if argnums == BOTH else identity_pullback
 
 
-def identity_pullback(g: Any) -> tuple:
+def identity_pullback(g):
     return (g,)
 
 
-def both_pullback(g: Any) -> tuple:
+def both_pullback(g):
     return g, g
 
 
@@ -464,37 +454,37 @@ def subtract_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     return identity_pullback if argnums == (0,) else negative_pullback
 
 
-def difference_pullback(g: Any) -> tuple:
+def difference_pullback(g):
     return g, -g
 
 
-def negative_pullback(g: Any) -> tuple:
+def negative_pullback(g):
     return (-g,)
 
 
 def multiply_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
     if argnums == BOTH:
 
-        def product_pullback(g: Any) -> tuple:
+        def product_pullback(g):
             return y * g, x * g
 
         return product_pullback
     factor = y if argnums == (0,) else x
 
-    def factor_pullback(g: Any) -> tuple:
+    def factor_pullback(g):
         return (factor * g,)
 
     return factor_pullback
 
 
 def divide_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
-    def numerator_pullback(g: Any) -> tuple:
+    def numerator_pullback(g):
         return (g / y,)
 
-    def denominator_pullback(g: Any) -> tuple:
+    def denominator_pullback(g):
         return (-(g / y) * ans,)
 
-    def quotient_pullback(g: Any) -> tuple:
+    def quotient_pullback(g):
         quotient = g / y
         return quotient, -quotient * ans
 
@@ -509,7 +499,7 @@ def power_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable | Non
         return None
     exponent = float(y - 1) if y else 1.0
 
-    def number_power_pullback(g: Any) -> tuple:
+    def number_power_pullback(g):
         return (g * y * (x if exponent == 1.0 else np.power(x, exponent)),)
 
     return number_power_pullback

@@ -43,7 +43,7 @@ def sum_adjoint(fun: Callable, is_mean: bool) -> Callable:
     """The rule of a sum or mean over one axis or all."""
     autograds = primitive_vjps[fun]
 
-    def sum_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def sum_rule(argnums, ans, args, kwargs):
         axis = reduced_axis(args, kwargs)
         if axis == UNKNOWN:
             if is_given(kwargs.get("where")):
@@ -100,7 +100,7 @@ def spread_pullback(
     kept = kept_shape(shape, axis)
     terms = count_of_terms(shape, axis) if is_mean else None
 
-    def sum_pullback(g: Any) -> tuple:
+    def sum_pullback(g):
         if not is_plain(g):
             found, count = repeat_to_match_shape(g, shape, dtype, axis, None)
             return (found / count if is_mean else found,)
@@ -120,9 +120,7 @@ def spread(g: Any, shape: tuple) -> np.ndarray:
     return found
 
 
-def chosen_pullback(
-    is_mean: bool, argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
+def chosen_pullback(is_mean, argnums, ans, args, kwargs):
     """Of a sum or mean of the entries that are chosen by ``where``."""
     given = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
     where = given.pop("where")
@@ -133,7 +131,7 @@ def chosen_pullback(
     return lambda g: (anp.where(chosen, pull_sum(g / count)[0], 0.0),)
 
 
-def sum_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def sum_tangent(argnums, tangents, ans, args, kwargs):
     """The sum of the tangents; ``initial`` is a constant."""
     given = args[1:]
     options = dict(zip(("axis", "dtype", "out", "keepdims"), given, strict=False)) | kwargs
@@ -162,7 +160,7 @@ def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **given: Any) -> bool:
 
 
 @equivalent(anp.cumsum, needed=cumsum_needed, keywords="axis dtype")
-def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def cumsum(a, axis=None, dtype=None, out=None):
     return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
 
 
@@ -180,17 +178,17 @@ def spread_needed(
     keywords="axis keepdims ddof dtype where correction mean",
 )
 def variance(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Given = np._NoValue,
+    a,
+    axis=None,
+    dtype=None,
+    out=None,
+    ddof=0,
+    keepdims=np._NoValue,
     *,
-    where: Given = np._NoValue,
-    correction: Given = np._NoValue,
-    mean: Given = np._NoValue,
-) -> Any:
+    where=np._NoValue,
+    correction=np._NoValue,
+    mean=np._NoValue,
+):
     """The mean square distance of the chosen entries from their mean."""
     a = a if dtype is None else anp.astype(a, dtype)
     chosen = np.broadcast_to(where if is_given(where) else True, np.shape(plain(a)))
@@ -212,7 +210,7 @@ def variance(
     needed=spread_needed,
     keywords="axis keepdims ddof dtype where correction mean",
 )
-def deviation(*args: Any, **kwargs: Any) -> Any:
+def deviation(*args, **kwargs):
     """Where nothing deviates the derivative is zero."""
     square = variance(*args, **kwargs)
     is_zero = plain(square) == 0.0
@@ -223,7 +221,7 @@ def by_mean(fun: Callable, autograds: Callable, program: Callable) -> None:
     """Enters a twin whose ``mean=`` may be traced: primitives look for boxes by position alone."""
 
     @composed(fun)
-    def twin(*args: Any, **kwargs: Any) -> Any:
+    def twin(*args, **kwargs):
         called = program if isbox(kwargs.get("mean")) else autograds
         return called(*args, **kwargs)
 
@@ -237,7 +235,7 @@ by_mean(np.std, anp.std, deviation)
 # ----------------------------------------------------------------------------- extremes
 
 
-def normal_axes(axis: Any, ndim: int) -> Any:
+def normal_axes(axis, ndim):
     """Axes as autograd's rules for tangents want them: from 0 on, in order."""
     if not isinstance(axis, tuple) or not ndim:
         return axis
@@ -254,7 +252,7 @@ def extreme_needed(
 
 
 @kernel
-def pull_extreme(g: Any, ans: Any, x: Any, axis: int | None) -> Any:
+def pull_extreme(g, ans, x, axis):
     """A cotangent at the entries that are the extreme ones, in equal parts."""
     if axis is None:
         chosen = x == ans
@@ -265,14 +263,7 @@ def pull_extreme(g: Any, ans: Any, x: Any, axis: int | None) -> Any:
 
 
 def extreme(fun: Callable, larger: Callable, least: float) -> None:
-    def program(
-        a: Any,
-        axis: Any = None,
-        out: Any = None,
-        keepdims: Given = False,
-        initial: Given = np._NoValue,
-        where: Given = np._NoValue,
-    ) -> Any:
+    def program(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=np._NoValue):
         axis = normal_axes(axis, np.ndim(plain(a)))
         a = anp.where(where, a, least) if is_given(where) else a
         found = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
@@ -280,12 +271,12 @@ def extreme(fun: Callable, larger: Callable, least: float) -> None:
 
     autograds = primitive_vjps[fun]
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         axis, x = reduced_axis(args, kwargs), args[0]
         if axis == UNKNOWN or type(axis) is tuple or not is_real_like(x.dtype, x, ans):
             return autograds(argnums, ans, args, kwargs)
 
-        def extreme_pullback(g: Any) -> tuple:
+        def extreme_pullback(g):
             if is_plain(g):
                 return (pull_extreme(g, ans, x, axis),)
             return autograds(argnums, ans, args, kwargs)(g)
@@ -317,15 +308,7 @@ def prod_needed(a: Any, *args: Any, where: Given = None, **kwargs: Any) -> bool:
 
 
 @equivalent(anp.prod, needed=prod_needed, keywords="axis keepdims initial dtype where")
-def prod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Given = False,
-    initial: Given = 1.0,
-    where: Given = np._NoValue,
-) -> Any:
+def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=np._NoValue):
     """Factors by pairs, without a division by any of them."""
     keepdims = is_given(keepdims) and keepdims
     initial = initial if is_given(initial) else 1.0
@@ -356,9 +339,7 @@ def diff_needed(
 
 
 @equivalent(anp.diff, needed=diff_needed, arrays=5, keywords="n axis prepend append")
-def diff(
-    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
-) -> Any:
+def diff(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     if n == 0:
         return a * 1.0
     edge = list(np.shape(plain(a)))
@@ -384,7 +365,7 @@ def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
 
 
 @equivalent(anp.gradient, needed=gradient_needed, arrays=99, keywords="axis edge_order")
-def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+def gradient(f, *spacing, axis=None, edge_order=1):
     """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
     axes = gradient_axes(f, axis)
     gaps = spacing or (1.0,)
@@ -396,7 +377,7 @@ def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> An
     return parts[0] if len(parts) == 1 else parts
 
 
-def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
+def along(f, gap, axis, edge_order):
     """The differences along one axis: NumPy's weights, times the entries in reach.
 
     An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
@@ -409,13 +390,13 @@ def along(f: Any, gap: Any, axis: int, edge_order: int) -> Any:
     total = 0.0
     for shift in range(period):
         units = (here % period == shift).astype(np.result_type(float, np.asarray(gap).dtype))
-        weights: Any = np.gradient(units, gap, edge_order=edge_order)  # type: ignore[call-overload]
+        weights: Any = np.gradient(units, gap, edge_order=edge_order)
         source = here + (shift - here + reach) % period - reach
         total = total + weights * f[..., np.clip(source, 0, count - 1)]
     return anp.moveaxis(total, -1, axis)
 
 
-def between(f: Any, places: Any, axis: int, edge_order: int) -> Any:
+def between(f, places, axis, edge_order):
     """The differences along one axis of a traced spacing: the slopes of parabolas through three
     entries, and at the ends those of lines for ``edge_order=1``."""
     f = anp.moveaxis(f, axis, -1)
@@ -445,7 +426,7 @@ def trace_needed(
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
 
 
-def trace_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def trace_adjoint(argnums, ans, args, kwargs):
     autograds = primitive_vjps[anp.trace](argnums, ans, args, kwargs)
     (x, *rest) = args
     if rest or kwargs or not is_real_like(np.dtype(float), x, ans) or x.ndim != 2:
@@ -460,7 +441,7 @@ def trace_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
     needed=trace_needed,
     keywords="offset axis1 axis2 dtype",
 )
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(a, offset=0, axis1=0, axis2=1, dtype=None):
     return anp.sum(anp.diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
@@ -473,7 +454,7 @@ def refusing(fun: Callable, rule: Callable) -> Callable:
     """autograd's own rule, which ignores these parameters, for its own derivatives in a model."""
     names = IGNORED - {"initial"} if fun in (anp.sum, anp.prod) else IGNORED
 
-    def checked_rule(*call: Any) -> Any:
+    def checked_rule(*call):
         ignored = [name for name, value in call[-1].items() if name in names and is_given(value)]
         if ignored:
             raise Refusal(

@@ -21,7 +21,7 @@ REPEATED = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
     ),
     keywords="pad_width mode constant_values reflect_type stat_length end_values",
 )
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+def pad(array, pad_width, mode="constant", **kwargs):
     """One axis after the other, as NumPy does: what is padded already counts for the next."""
     is_odd = kwargs.get("reflect_type", "even") != "even"
     if mode in REPEATED and not is_odd:
@@ -58,7 +58,7 @@ def widths_of(array: Any, pad_width: Any) -> np.ndarray:
     return widths
 
 
-def of_side(option: Any, axis: int, number: int) -> Any:
+def of_side(option, axis, number):
     """What a keyword says for one side of an axis: for all, for (before, after), or by axes."""
     if option is None:
         return None
@@ -69,11 +69,11 @@ def of_side(option: Any, axis: int, number: int) -> Any:
     return row[min(number, shape[0] - 1)] if shape else row
 
 
-def constant(array: Any, width: int, value: Any) -> Any:
+def constant(array, width, value):
     return ones(array, width) * (0.0 if value is None else value)
 
 
-def linear_ramp(array: Any, width: int, end: Any) -> Any:
+def linear_ramp(array, width, end):
     end = 0.0 if end is None else end
     return end + (array[..., :1] - end) * (np.arange(width) / max(width, 1))
 
@@ -81,7 +81,7 @@ def linear_ramp(array: Any, width: int, end: Any) -> Any:
 def odd(skipped: int) -> Callable:
     """The reflection at the point of the first entry, which is repeated or ``skipped``."""
 
-    def padding(array: Any, width: int, option: None) -> Any:
+    def padding(array, width, option):
         if width > shape_of(array)[-1] - skipped:
             raise Refusal(
                 "np.pad has no derivative rule for reflect_type='odd' where the padding is wider "
@@ -93,7 +93,7 @@ def odd(skipped: int) -> Callable:
 
 
 def statistic(fun: Callable) -> Callable:
-    def padding(array: Any, width: int, length: Any) -> Any:
+    def padding(array, width, length):
         part = array if length is None else array[..., : int(plain(length))]
         return ones(array, width) * fun(part)[..., None]
 
@@ -117,7 +117,7 @@ SIDES: dict[Any, Callable] = {  # mode -> what is before the last axis
 
 
 @composed(np.pad)
-def pad_with(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+def pad_with(array, pad_width, mode="constant", **kwargs):
     """With traced numbers around the array, too."""
     if mode in SIDES and any(map(within, kwargs.values())):
         return pad(anp.array(array), pad_width, mode, **kwargs)

@@ -1,6 +1,5 @@
 """Polynomials: functions of plain NumPy of their coefficients, and of powers."""
 
-from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
@@ -13,13 +12,13 @@ from daskgrad.autodiff.rules.linalg_matrices import least_squares
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, recorded, shape_of
 
 
-def vander_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def vander_adjoint(argnums, ans, args, kwargs):
     """The slope of each power from the one below it."""
     increasing = kwargs.get("increasing", args[2] if len(args) > 2 else False)
     rising = slice(None, None, 1 if increasing else -1)
     count = shape_of(ans)[1]
 
-    def vander_pullback(g: Any) -> tuple:
+    def vander_pullback(g):
         slopes = ans[:, rising][:, : count - 1] * np.arange(1.0, count)
         return (anp.sum(g[:, rising][:, 1:] * slopes, axis=1),)
 
@@ -30,18 +29,18 @@ declare(anp.vander, adjoint=vander_adjoint, keywords="N increasing")
 TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
 
 
-def polyval_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def polyval_adjoint(argnums, ans, args, kwargs):
     p, x = args
     degree = len(plain(p)) - 1
 
-    def by_coefficients(g: Any) -> Any:
+    def by_coefficients(g):
         sums, term = [], g
         for _ in range(degree + 1):
             sums.append(anp.sum(term))
             term = term * x
         return anp.stack(sums[::-1])
 
-    def by_place(g: Any) -> Any:
+    def by_place(g):
         return g * anp.polyval(polyder(p), x) if degree > 0 else 0.0 * g * x
 
     return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
@@ -51,19 +50,19 @@ declare(anp.polyval, adjoint=polyval_adjoint)
 TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
 
 
-def without_leading_zeros(p: Any) -> Any:
+def without_leading_zeros(p):
     p = anp.atleast_1d(as_array(p))
     nonzero = np.flatnonzero(plain(p))
     return p[nonzero[0] :] if len(nonzero) else p[-1:]
 
 
 @composed(np.polymul)
-def polymul(a1: Any, a2: Any) -> Any:
+def polymul(a1, a2):
     return anp.convolve(without_leading_zeros(a1), without_leading_zeros(a2))
 
 
 @composed(np.polydiv)
-def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+def polydiv(u, v):
     """Long division; the remainder begins where NumPy's does."""
     u, v = anp.atleast_1d(as_array(u)) + 0.0, anp.atleast_1d(as_array(v)) + 0.0
     found = np.polydiv(plain(u), plain(v))
@@ -81,7 +80,7 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
 
 
 @composed(np.polyder)
-def polyder(p: Any, m: int = 1) -> Any:
+def polyder(p, m=1):
     p = as_array(p)
     for _ in range(m):
         p = p[:-1] * np.arange(len(plain(p)) - 1, 0, -1)
@@ -89,7 +88,7 @@ def polyder(p: Any, m: int = 1) -> Any:
 
 
 @composed(np.polyint)
-def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+def polyint(p, m=1, k=None):
     p, k = as_array(p), anp.atleast_1d(as_array(0.0 if k is None else k))
     constants = k * np.ones(m) if len(plain(k)) == 1 else k
     for place in range(m):
@@ -99,14 +98,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
 
 
 @recorded(np.geomspace, arrays=2, keywords="num endpoint dtype axis")
-def geomspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    dtype: Any = None,
-    axis: int = 0,
-) -> Any:
+def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     shape = np.broadcast_shapes(shape_of(start), shape_of(stop))
     shares = np.linspace(0.0, 1.0, num, endpoint).reshape((num,) + (1,) * len(shape))
     return anp.moveaxis(start * anp.exp(shares * anp.log(stop / start)), 0, axis)
@@ -122,7 +114,7 @@ def geomspace(
 CLOSE = 1e-10  # roots that rounding moves farther, relative to their size, are several at one place
 
 
-def falling_powers(x: Any, count: int) -> Any:
+def falling_powers(x, count):
     """Powers of each number from ``count - 1`` down to zero, by products: of zero, too."""
     powers = [x * 0.0 + 1.0]
     for _ in range(count - 1):
@@ -130,7 +122,7 @@ def falling_powers(x: Any, count: int) -> Any:
     return anp.stack(powers[::-1], axis=-1)
 
 
-def roots_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def roots_adjoint(argnums, ans, args, kwargs):
     """By the implicit function theorem: dr = -Σ rⁿ dpₙ / P'(r), for roots that are simple."""
     (p,) = args
     count = shape_of(p)[0]
@@ -145,7 +137,7 @@ def roots_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
         )
     is_real = not anp.iscomplexobj(p)
 
-    def roots_pullback(g: Any) -> tuple:
+    def roots_pullback(g):
         found = -anp.dot(g / slopes, powers)
         return (anp.real(found) if is_real else found,)
 
@@ -161,20 +153,20 @@ LARGE = 20  # rows of a matrix from which on rounding spoils sums of traces
 
 
 @recorded(np.poly, arrays=1)
-def poly(seq_of_zeros: Any) -> Any:
+def poly(seq_of_zeros):
     given = anp.atleast_1d(seq_of_zeros)
     found = of_matrix(given) if np.ndim(plain(given)) == 2 else of_roots(given)
     return found if np.iscomplexobj(np.poly(plain(seq_of_zeros))) else anp.real(found)
 
 
-def of_roots(zeros: Any) -> Any:
+def of_roots(zeros):
     found: Any = np.ones(1)
     for place in range(shape_of(zeros)[0]):
         found = anp.append(found, 0.0) - zeros[place] * anp.append(0.0, found)
     return found
 
 
-def of_matrix(a: Any) -> Any:
+def of_matrix(a):
     """The characteristic polynomial by sums of traces (Faddeev and Le Verrier), which is smooth
     where eigenvalues are equal, too."""
     size = shape_of(a)[0]
@@ -192,18 +184,10 @@ def of_matrix(a: Any) -> Any:
 
 
 @composed(np.polyfit)
-def polyfit(
-    x: Any,
-    y: Any,
-    deg: Any,
-    rcond: Any = None,
-    full: bool = False,
-    w: Any = None,
-    cov: Any = False,
-) -> Any:
+def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     x, y, w = as_array(x), as_array(y), as_array(w)
 
-    def part(number: Any) -> Any:
+    def part(number):
         return fitted(x, y, w, deg, rcond, full, cov, number)
 
     if not full:
@@ -222,7 +206,7 @@ def fitted(
 
 
 @equivalent(fitted, arrays=3)
-def fit(x: Any, y: Any, w: Any, deg: Any, rcond: Any, full: bool, cov: Any, number: Any) -> Any:
+def fit(x, y, w, deg, rcond, full, cov, number):
     """The scaled matrix of powers, of which NumPy asks the least squares, too."""
     powers, target = anp.vander(x + 0.0, int(deg) + 1), y + 0.0
     rows, columns = shape_of(powers)
@@ -253,7 +237,7 @@ TURNS = np.cos((np.arange(64) + 0.5) * np.pi / 128)
 
 
 @recorded(np.i0, arrays=1)
-def i0(x: Any) -> Any:
+def i0(x):
     """The mean of cosh(x cos θ) (DLMF 10.32.1), which the midpoint rule gives to rounding for all
     numbers of which I₀ does not overflow."""
     return anp.mean(anp.cosh(anp.reshape(x, (*shape_of(x), 1)) * TURNS), axis=-1)

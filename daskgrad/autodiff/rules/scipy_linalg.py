@@ -21,7 +21,7 @@ def has_stacks(*args: Any, **kwargs: Any) -> bool:
 
 
 def refuse_stacks(name: str) -> Callable:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args, **kwargs):
         raise Refusal(
             f"linalg.{name} has no derivative rule for stacks; write np.stack of the results for "
             f"each matrix"
@@ -44,9 +44,7 @@ def solve_triangular_needed(
     arrays=2,
     keywords="trans lower unit_diagonal check_finite",
 )
-def solve_triangular(
-    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
-) -> Any:
+def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, **kwargs):
     """With the unit diagonal written out; of complex matrices as of any others."""
     if has_stacks(a, b):
         refuse_stacks("solve_triangular")()
@@ -64,7 +62,7 @@ def solve_triangular(
 # ---------------------------------------------------------------------------------- banded
 
 
-def shift(row: Any, by: int) -> Any:
+def shift(row, by):
     """The entries ``by`` places further on, zeros beyond the ends."""
     count = np.shape(plain(row))[0]
     places = np.arange(count) + by
@@ -73,15 +71,13 @@ def shift(row: Any, by: int) -> Any:
     return anp.where(inside, row[np.clip(places, 0, count - 1)], 0.0)
 
 
-def solve_banded_adjoint(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
+def solve_banded_adjoint(argnums, ans, args, kwargs):
     """For ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
     (lower, upper), ab, *_ = args
     rows = lower + upper + 1
     flipped = anp.array([shift(ab[rows - 1 - r], r - lower) for r in range(rows)])
 
-    def solve_banded_pullback(g: Any) -> tuple:
+    def solve_banded_pullback(g):
         b = linalg.solve_banded((upper, lower), flipped, g)
         columns = [anp.reshape(part, (np.shape(plain(part))[0], -1)) for part in (b, ans)]
         parts = [shift(columns[0], r - upper) * columns[1] for r in range(rows)]
@@ -107,7 +103,7 @@ def is_mixed(a: Any, b: Any, q: Any) -> bool:
     return any(is_complex) and not all(is_complex[:2])
 
 
-def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+def solve_sylvester(a, b, q):
     """The solution of ``a @ x + x @ b = q``; real and complex matrices together are all complex.
 
     Of a real matrix SciPy takes Schur's real form, which may be no triangle, and solves it with
@@ -121,7 +117,7 @@ def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
 @equivalent(
     linalg.solve_sylvester, needed=lambda *args: has_stacks(*args) or is_mixed(*args), arrays=3
 )
-def refused_sylvester(*args: Any) -> Any:
+def refused_sylvester(*args):
     if has_stacks(*args):
         refuse_stacks("solve_sylvester")()
     raise Refusal(
@@ -145,18 +141,18 @@ def require_regular(root: Any) -> None:
         )
 
 
-def sqrtm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def sqrtm_adjoint(argnums, ans, args, kwargs):
     """autograd's rule, extended to complex matrices, of which it drops the imaginary part."""
     require_regular(ans)
     turned = anp.transpose(ans)
 
-    def sqrtm_pullback(g: Any) -> tuple:
+    def sqrtm_pullback(g):
         return (solve_sylvester(turned, turned, g),)
 
     return sqrtm_pullback
 
 
-def sqrtm_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+def sqrtm_tangent(argnums, tangents, ans, args, kwargs):
     require_regular(ans)
     return primitive_jvps[linalg.sqrtm](argnums, tangents, ans, args, kwargs)
 
@@ -175,7 +171,7 @@ declare(
 expm = primitive(scipy.linalg.expm)
 
 
-def expm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def expm_adjoint(argnums, ans, args, kwargs):
     """The Fréchet derivative of the transpose, a corner of an exponential of twice the size.
 
     R. Mathias, A chain rule for matrix functions and applications, SIAM J. Matrix Anal. Appl. 17
@@ -184,7 +180,7 @@ def expm_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callabl
     turned = anp.swapaxes(args[0], -1, -2)
     size = np.shape(plain(turned))[-1]
 
-    def expm_pullback(g: Any) -> tuple:
+    def expm_pullback(g):
         above = anp.concatenate([turned, g], axis=-1)
         below = anp.concatenate([anp.zeros_like(turned), turned], axis=-1)
         return (expm(anp.concatenate([above, below], axis=-2))[..., :size, size:],)
@@ -196,19 +192,19 @@ declare(expm, adjoint=expm_adjoint)
 
 
 @primitive
-def lu_packed(a: Any) -> Any:
+def lu_packed(a):
     """The factors L and U in one array, of a matrix whose rows need no exchange."""
     lu, pivots = scipy.linalg.lu_factor(a)
     assert list(pivots) == list(range(len(pivots))), pivots
     return lu
 
 
-def lu_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def lu_adjoint(argnums, ans, args, kwargs):
     """From dL = L tril(L⁻¹ dA U⁻¹, -1) and dU = triu(L⁻¹ dA U⁻¹) U, transposed."""
     lower = anp.tril(ans, -1) + np.eye(np.shape(plain(ans))[-1])
     upper = anp.triu(ans)
 
-    def lu_pullback(g: Any) -> tuple:
+    def lu_pullback(g):
         inner = anp.tril(anp.dot(anp.transpose(lower), anp.tril(g, -1)), -1)
         inner = inner + anp.triu(anp.dot(anp.triu(g), anp.transpose(upper)))
         left = linalg.solve_triangular(lower, inner, trans=1, lower=True)

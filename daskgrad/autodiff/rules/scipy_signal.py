@@ -4,8 +4,7 @@ Each adjoint is made of the primitives themselves, so that all orders follow. Co
 bilinear, and so is ``lagged``, the sums over a filter's delays.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import autograd.numpy as anp
 import numpy as np
@@ -22,7 +21,7 @@ METHODS: dict[str, Callable] = {
 
 
 @primitive
-def convolution(a: Any, b: Any, mode: str, by: str, axes: tuple) -> Any:
+def convolution(a, b, mode, by, axes):
     """The convolution along axes, ``full`` or ``valid``; other axes are of the same lengths.
 
     With ``valid`` no axis of b is longer than that of a.
@@ -32,16 +31,14 @@ def convolution(a: Any, b: Any, mode: str, by: str, axes: tuple) -> Any:
     return METHODS[by](a, b, mode=mode, axes=axes)
 
 
-def flip(array: Any, axes: tuple) -> Any:
+def flip(array, axes):
     index = [slice(None)] * np.ndim(plain(array))
     for axis in axes:
         index[axis] = slice(None, None, -1)
     return array[tuple(index)]
 
 
-def convolution_cotangent(
-    argnum: int, g: Any, a: Any, b: Any, mode: str, by: str, axes: tuple
-) -> Any:
+def convolution_cotangent(argnum, g, a, b, mode, by, axes):
     if argnum == 0:
         turned = "valid" if mode == "full" else "full"
         return convolution(g, flip(b, axes), turned, by, axes)
@@ -50,7 +47,7 @@ def convolution_cotangent(
     return flip(convolution(a, flip(g, axes), "valid", by, axes), axes)
 
 
-def convolution_tangent(argnum: int, t: Any, a: Any, b: Any, *how: Any) -> Any:
+def convolution_tangent(argnum, t, a, b, *how):
     return convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
 
 
@@ -60,7 +57,7 @@ declare(convolution, adjoint=each_of(convolution_cotangent), tangent=sum_of(conv
 
 
 @primitive
-def lfilter(b: Any, poles: Any, x: Any, zi: Any) -> Any:
+def lfilter(b, poles, x, zi):
     """y with ``y[n] + poles[k-1] y[n-k] = b[k] x[n-k] + zi[n]`` along the last axis."""
     if not np.size(x):  # SciPy has no averages of nothing
         return np.zeros(np.shape(x), np.result_type(b, poles, x, zi))
@@ -68,24 +65,24 @@ def lfilter(b: Any, poles: Any, x: Any, zi: Any) -> Any:
 
 
 @primitive
-def lagged(u: Any, v: Any, count: int) -> Any:
+def lagged(u, v, count):
     """The sums of ``u[n] v[n-k]`` for k below ``count``, over all rows."""
     size = np.shape(u)[-1]
     products = [np.sum(u[..., k:] * v[..., : max(size - k, 0)]) for k in range(count)]
     return np.array(products)
 
 
-def start(b: Any, poles: Any, x: Any) -> Any:
+def start(b, poles, x):
     """The state of a filter at rest."""
     states = max(np.shape(plain(b))[0], np.shape(plain(poles))[0] + 1) - 1
     return np.zeros((*np.shape(plain(x))[:-1], states))
 
 
-def at_rest(b: Any, poles: Any, x: Any) -> Any:
+def at_rest(b, poles, x):
     return lfilter(b, poles, x, start(b, poles, x))
 
 
-def backwards(b: Any, poles: Any, g: Any) -> Any:
+def backwards(b, poles, g):
     """The transposed filter."""
     return at_rest(b, poles, g[..., ::-1])[..., ::-1]
 
@@ -93,13 +90,13 @@ def backwards(b: Any, poles: Any, g: Any) -> Any:
 ONE, NOTHING = np.ones(1), np.zeros(0)
 
 
-def lfilter_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def lfilter_adjoint(argnums, ans, args, kwargs):
     """From A y = B x + z, with the matrices A and B of the delays: the filter runs backwards."""
     b, poles, x, zi = args
     zeros, order = np.shape(plain(b))[0], np.shape(plain(poles))[0]
     states = np.shape(plain(zi))[-1]
 
-    def lfilter_pullback(g: Any) -> tuple:
+    def lfilter_pullback(g):
         turned = backwards(ONE, poles, g)
         rules = {
             0: lambda: lagged(turned, x, zeros),
@@ -112,7 +109,7 @@ def lfilter_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Call
     return lfilter_pullback
 
 
-def fit(rows: Any, size: int) -> Any:
+def fit(rows, size):
     """The first ``size`` columns, zeros after the last one."""
     *stack, there = np.shape(plain(rows))
     if there >= size:
@@ -120,7 +117,7 @@ def fit(rows: Any, size: int) -> Any:
     return anp.concatenate([rows, np.zeros((*stack, size - there))], axis=-1)
 
 
-def lfilter_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+def lfilter_tangent(argnums, tangents, ans, args, kwargs):
     b, poles, x, _ = args
     size = np.shape(plain(x))[-1]
     rules = {
@@ -133,7 +130,7 @@ def lfilter_tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, k
     return at_rest(ONE, poles, sum(parts[1:], parts[0]))
 
 
-def lagged_cotangent(argnum: int, g: Any, u: Any, v: Any, count: int) -> Any:
+def lagged_cotangent(argnum, g, u, v, count):
     return at_rest(g, NOTHING, v) if argnum == 0 else backwards(g, NOTHING, u)
 
 

@@ -5,7 +5,6 @@ with a dense matrix, and ``sampled``, the product of two dense ones at the place
 each other's derivatives. All of them take as many steps as there are entries.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -30,7 +29,7 @@ class Pattern(NamedTuple):
     def T(self) -> "Pattern":
         return Pattern(self.columns, self.rows, self.shape[::-1])
 
-    def matrix(self, data: Any) -> Any:
+    def matrix(self, data):
         return scipy.sparse.coo_array((data, (self.rows, self.columns)), shape=self.shape)
 
 
@@ -38,14 +37,12 @@ class Pattern(NamedTuple):
 
 
 @primitive
-def constant_product(matrix: Any, x: Any) -> Any:
+def constant_product(matrix, x):
     """SciPy's product of a constant sparse matrix, or of a LinearOperator, with an array."""
     return matrix @ x
 
 
-def constant_product_adjoint(
-    argnums: tuple, ans: Any, args: tuple, kwargs: dict
-) -> Callable[[Any], tuple]:
+def constant_product_adjoint(argnums, ans, args, kwargs):
     turned, shape = args[0].T, (args[0].shape[0], *np.shape(args[1])[1:])
     given = np.shape(args[1])  # SciPy's products with coo arrays of one row are numbers
     return lambda g: (anp.reshape(constant_product(turned, anp.reshape(g, shape)), given),)
@@ -106,7 +103,7 @@ def dense(data: Any, pattern: Pattern) -> Any:
     return pattern.matrix(data).toarray()
 
 
-def dense_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def dense_adjoint(argnums, ans, args, kwargs):
     rows, columns, _ = args[1]
     return lambda g: (g[rows, columns],)
 
@@ -133,7 +130,7 @@ class Factor:
     def __reduce__(self) -> tuple:
         return Factor, self._given
 
-    def solve(self, b: Any, is_turned: bool) -> Any:
+    def solve(self, b, is_turned):
         how = "T" if is_turned else "N"
         if self._is_complex:
             return self._factors.solve(np.asarray(b, complex), how)
@@ -154,11 +151,11 @@ def solution(data: Any, b: Any, pattern: Pattern, factor: Factor, is_turned: boo
     return factor.solve(b, is_turned)
 
 
-def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+def solution_adjoint(argnums, ans, args, kwargs):
     data, _, pattern, factor, is_turned = args
     places = pattern.T if is_turned else pattern
 
-    def solution_pullback(g: Any) -> tuple:
+    def solution_pullback(g):
         turned = solution(data, g, pattern, factor, not is_turned)
         return tuple(
             [-sampled(turned, ans, places) if argnum == 0 else turned for argnum in argnums]
@@ -167,9 +164,7 @@ def solution_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Cal
     return solution_pullback
 
 
-def solution_tangent(
-    argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict
-) -> Any:
+def solution_tangent(argnums, tangents, ans, args, kwargs):
     data, _, pattern, factor, is_turned = args
     places = pattern.T if is_turned else pattern
     parts = [
@@ -244,7 +239,7 @@ class SparseArray:
     def __repr__(self) -> str:
         return f"<SparseArray of shape {self.shape} with {self.nnz} entries>"
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, *args, **kwargs):
         raise TypeError(
             f"{self!r} is no array, and takes part in products and sums alone; write A @ x, or "
             f"A.toarray() for the dense array"
@@ -282,7 +277,7 @@ class SparseArray:
         turned = self.T if axis in (0, -2) else self
         return turned @ np.ones(turned.shape[1])
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other):
         x = dense_operand(other, "@")
         if np.ndim(x) not in (1, 2) or np.shape(x)[0] != self.shape[1]:
             raise ValueError(
@@ -290,10 +285,10 @@ class SparseArray:
             )
         return product(self.data, x, self.pattern)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other):
         return anp.transpose(self.T @ anp.transpose(dense_operand(other, "@")))
 
-    def dot(self, other: Any) -> Any:
+    def dot(self, other):
         return self @ other if np.ndim(plain(other)) else self * other
 
     def __mul__(self, other: Any) -> "SparseArray":
@@ -317,7 +312,7 @@ class SparseArray:
                 f"A.multiply(x), or make an array: daskgrad.scipy.sparse.csr_array(A)"
             )
 
-    def _at_places(self, other: Any) -> Any:
+    def _at_places(self, other):
         x, (rows, columns) = dense_operand(other, "*"), self.coords
         shape = (1,) * (2 - np.ndim(x)) + np.shape(x)
         if len(shape) > 2 or any(m not in (1, n) for m, n in zip(shape, self.shape, strict=True)):
@@ -331,7 +326,7 @@ class SparseArray:
     def __neg__(self) -> "SparseArray":
         return self._with(-self.data)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other):
         if np.ndim(plain(other)) == 0 and isinstance(other, NUMBERS) and other == 0:
             return self  # as sum() begins
         other = from_sparse(other, "+")
@@ -344,17 +339,17 @@ class SparseArray:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other):
         return self + -from_sparse(other, "-")
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other):
         return -self + other
 
 
 NUMBERS = (int, float, complex, np.number)
 
 
-def dense_operand(given: Any, symbol: str) -> Any:
+def dense_operand(given, symbol):
     if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
         raise NotImplementedError(
             f"daskgrad.scipy.sparse has no {symbol} of two sparse matrices of which one is traced; "
@@ -380,7 +375,7 @@ def from_sparse(given: Any, what: str) -> SparseArray:
 # ------------------------------------------------------- SciPy's matrices, and boxes as operands
 
 
-def times(matrix: Any, x: Any, is_reflected: bool) -> Any:
+def times(matrix, x, is_reflected):
     """``matrix @ x``, which is reflected for x, or ``x @ matrix``."""
     if matrix.ndim != 2:
         raise ValueError(
@@ -391,7 +386,7 @@ def times(matrix: Any, x: Any, is_reflected: bool) -> Any:
     return anp.transpose(constant_product(matrix.T, anp.transpose(x)))
 
 
-def scaled(matrix: Any, x: Any, is_reflected: bool) -> Any:
+def scaled(matrix, x, is_reflected):
     """``matrix * x`` or ``x * matrix``: a product of matrices, or of the entries of an array."""
     if np.ndim(plain(x)) and isinstance(matrix, scipy.sparse.spmatrix):
         return times(matrix, x, is_reflected)

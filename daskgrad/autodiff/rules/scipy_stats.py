@@ -21,7 +21,7 @@ def with_slopes(fun: Callable, slopes: Slopes) -> None:
     """Declares slopes by some arguments; autograd's rule holds for the others."""
     autograds = primitive_vjps[fun]
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         pullbacks = [pullback_by(argnum, ans, args, kwargs) for argnum in argnums]
         return lambda g: tuple([pullback(g) for pullback in pullbacks])
 
@@ -38,11 +38,11 @@ def with_slopes(fun: Callable, slopes: Slopes) -> None:
 # ------------------------------------------------------------------------------------ Student's t
 
 
-def t_by_shape(ans: Any, x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+def t_by_shape(ans, x, df, loc=0.0, scale=1.0):
     return t_by_df(ans, df, (x - loc) / scale)
 
 
-def t_by_scale(ans: Any, x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+def t_by_scale(ans, x, df, loc=0.0, scale=1.0):
     return -(x - loc) / scale * stats.t.pdf(x, df, loc, scale)
 
 
@@ -59,10 +59,10 @@ with_slopes(stats.t.logcdf, {1: of_logarithm(t_by_shape), 3: of_logarithm(t_by_s
 def normal_slopes(sign: float) -> Slopes:
     """Of the logarithm of a tail: autograd's loses all digits far out."""
 
-    def slope(ans: Any, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    def slope(ans, x, loc=0.0, scale=1.0):
         return sign * log_ndtr_slope(ans, sign * (x - loc) / scale) / scale
 
-    def by_scale(ans: Any, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
+    def by_scale(ans, x, loc=0.0, scale=1.0):
         return -slope(ans, x, loc, scale) * (x - loc) / scale
 
     return {0: slope, 1: lambda ans, *args, **kwargs: -slope(ans, *args, **kwargs), 2: by_scale}
@@ -91,12 +91,12 @@ with_slopes(stats.gamma.cdf, {0: density_of(stats.gamma), 1: lambda ans, x, a: g
 declare(stats.poisson.pmf, stats.poisson.logpmf, stats.poisson.cdf, refused={0: "k"})
 
 
-def log_slope(ans: Any, x: Any, df: Any) -> Any:
+def log_slope(ans, x, df):
     """At x, for any degrees of freedom; autograd's is zero for halves."""
     return (df - x - 2.0) / (2.0 * x)
 
 
-def log_slope_by_df(ans: Any, x: Any, df: Any) -> Any:
+def log_slope_by_df(ans, x, df):
     return 0.5 * (anp.log(0.5 * x) - special.psi(0.5 * df))
 
 
@@ -121,7 +121,7 @@ def of_rows(fun: Callable) -> None:
     def needed(x: Any, *args: Any, **kwargs: Any) -> bool:
         return np.ndim(plain(x)) > 2
 
-    def program(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def program(x, *args, **kwargs):
         *shape, dimension = np.shape(plain(x))
         return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
 

@@ -11,7 +11,7 @@ from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
 from daskgrad.autodiff.rules.math_reductions import extreme_needed, normal_axes
 
 
-def ive_slope(ans: Any, n: Any, x: Any) -> Any:
+def ive_slope(ans, n, x):
     if anp.iscomplexobj(x):
         raise Refusal(
             "special.ive has no derivative rule for a complex x2; write special.iv(n, z) * "
@@ -49,7 +49,7 @@ def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwarg
 
 
 @equivalent(special.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
-def logsumexp(a: Any, axis: Any = None, b: Any = 1.0, keepdims: Any = False) -> Any:
+def logsumexp(a, axis=None, b=1.0, keepdims=False):
     """With weights of the array's shape, and axes in order."""
     b = 1.0 if b is None else b
     if np.ndim(b):

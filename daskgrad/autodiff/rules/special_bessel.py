@@ -6,7 +6,6 @@ differential equation.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
@@ -29,7 +28,7 @@ from daskgrad.autodiff.rules.special_slopes import (
 def cylinder(name: str, own: complex = 0.0) -> Callable:
     """(C(v - 1) - C(v + 1)) / 2 (DLMF 10.6.1), and what comes of an exponential factor."""
 
-    def slope(ans: Any, v: Any, z: Any) -> Any:
+    def slope(ans, v, z):
         fun = getattr(special, name)
         found = 0.5 * (fun(v - 1, z) - fun(v + 1, z))
         return found + own * ans if own else found
@@ -40,7 +39,7 @@ def cylinder(name: str, own: complex = 0.0) -> Callable:
 def real_cylinder(name: str) -> Callable:
     """With the factor exp(-|Im z|), which is one for real numbers."""
 
-    def slope(ans: Any, v: Any, z: Any) -> Any:
+    def slope(ans, v, z):
         require_real(name, z)
         return cylinder(name)(ans, v, z)
 
@@ -50,7 +49,7 @@ def real_cylinder(name: str) -> Callable:
 def macdonald(name: str, own: float = 0.0) -> Callable:
     """-(K(v - 1) + K(v + 1)) / 2 (DLMF 10.29.1)."""
 
-    def slope(ans: Any, v: Any, z: Any) -> Any:
+    def slope(ans, v, z):
         fun = getattr(special, name)
         found = -0.5 * (fun(v - 1, z) + fun(v + 1, z))
         return found + own * ans if own else found
@@ -58,14 +57,14 @@ def macdonald(name: str, own: float = 0.0) -> Callable:
     return slope
 
 
-def kn_slope(ans: Any, n: Any, x: Any) -> Any:
+def kn_slope(ans, n, x):
     return -0.5 * (special.kn(np.abs(n - 1), x) + special.kn(n + 1, x))
 
 
 def struve_slope(name: str, sign: float) -> Callable:
     """DLMF 11.4.27 and 11.4.31."""
 
-    def slope(ans: Any, v: Any, x: Any) -> Any:
+    def slope(ans, v, x):
         fun = getattr(special, name)
         power = (0.5 * x) ** (1.0 * v) * (special.rgamma(v + 1.5) / math.sqrt(math.pi))
         return 0.5 * (fun(v - 1, x) + sign * fun(v + 1, x) + power)
@@ -73,12 +72,12 @@ def struve_slope(name: str, sign: float) -> Callable:
     return slope
 
 
-def besselpoly_slope(ans: Any, a: Any, power: Any, v: Any) -> Any:
+def besselpoly_slope(ans, a, power, v):
     """Of ∫ x^λ J(2ax) from 0 to 1, with J' = v J/z - J(v + 1) (DLMF 10.6.2)."""
     return ans * v / a - 2.0 * special.besselpoly(a, power + 1.0, v + 1.0)
 
 
-def i1e_slope(ans: Any, x: Any) -> Any:
+def i1e_slope(ans, x):
     return 0.5 * (special.i0e(x) + special.ive(2, x)) - anp.sign(x) * ans
 
 
@@ -123,7 +122,7 @@ def quotient(name: str, sign: float) -> Callable:
     """sign · (f(x) - 1) / x for J₀ and I₀; a power series where it cancels."""
     powers = [sign * sign**n / (4.0**n * math.factorial(n) ** 2) for n in range(1, 16)]
 
-    def slope(x: Any) -> Any:
+    def slope(x):
         return choose(
             np.abs(plain(x)) < 1.0,
             x,
@@ -150,7 +149,7 @@ enter(
 )
 
 
-def special_airy(x: Any) -> tuple[Any, Any]:
+def special_airy(x):
     found = special.airy(x)
     return found[0], found[2]
 
@@ -158,7 +157,7 @@ def special_airy(x: Any) -> tuple[Any, Any]:
 # --------------------------------------------------------------------------- Airy's, and Kelvin's
 
 
-def airye_slope(ans: Any, z: Any) -> tuple[Any, Any, Any, Any]:
+def airye_slope(ans, z):
     """Ai has the factor exp(ζ), Bi that of exp(-|Re ζ|), with ζ' = √z."""
     require_real("airye", z)
     ai, slope_ai, bi, slope_bi = ans
@@ -196,7 +195,7 @@ enter(
 def mathieu(value: str) -> Row:
     """y'' = (2q cos 2x - a) y, with x in degrees and y' by radians (DLMF 28.2.1)."""
 
-    def slope(ans: Any, m: Any, q: Any, x: Any) -> tuple[Any, Any]:
+    def slope(ans, m, q, x):
         a = getattr(special, value)(m, q)
         unit = math.pi / 180.0
         return unit * ans[1], unit * (2.0 * q * anp.cos(2.0 * unit * x) - a) * ans[0]
@@ -207,7 +206,7 @@ def mathieu(value: str) -> Row:
 def modified_mathieu(value: str) -> Row:
     """y'' = (a - 2q cosh 2x) y (DLMF 28.20.1)."""
 
-    def slope(ans: Any, m: Any, q: Any, x: Any) -> tuple[Any, Any]:
+    def slope(ans, m, q, x):
         a = getattr(special, value)(m, q)
         return ans[1], (a - 2.0 * q * anp.cosh(2.0 * x)) * ans[0]
 
@@ -219,7 +218,7 @@ def spheroidal(kind: str, sign: float, has_value: bool) -> Row:
     -c² for the oblate ones (DLMF 30.2.1); their radial ones are of an imaginary x (30.11)."""
     oblate_radial = kind == "obl_rad"
 
-    def slope(ans: Any, m: Any, n: Any, c: Any, *rest: Any) -> tuple[Any, Any]:
+    def slope(ans, m, n, c, *rest):
         x = rest[-1]
         value = rest[0] if has_value else getattr(special, f"{kind[:3]}_cv")(m, n, c)
         if oblate_radial:

@@ -28,7 +28,7 @@ from daskgrad.autodiff.rules.special_slopes import (
 POINT = "the point of a noncentral distribution"
 
 
-def whole(k: Any) -> Any:
+def whole(k):
     """The integer that SciPy makes of a number of events: what it counts has slope zero."""
     return np.floor(np.multiply(plain(k), 1.0))
 
@@ -71,14 +71,14 @@ enter(
 # ------------------------------------------------------------------------------------ beta family
 
 
-def odds(dfn: Any, dfd: Any, x: Any) -> tuple[Any, Any]:
+def odds(dfn, dfd, x):
     """The argument w of the incomplete beta function, and the slope of w by its odds."""
     below = dfd + dfn * x
     return dfn * x / below, 1.0 / below**2
 
 
 def f_slope(number: int) -> Any:
-    def slope(ans: Any, dfn: Any, dfd: Any, x: Any) -> Any:
+    def slope(ans, dfn, dfd, x):
         w, unit = odds(dfn, dfd, x)
         a, b = 0.5 * dfn, 0.5 * dfd
         by_w = (x * dfd, -x * dfn, dfn * dfd)[number] * unit * beta_density(a, b, w)
@@ -90,13 +90,13 @@ def f_slope(number: int) -> Any:
 F: Row = [f_slope(0), f_slope(1), f_slope(2)]
 
 
-def t_density(ans: Any, df: Any, t: Any) -> Any:
+def t_density(ans, df, t):
     scale = special.gammaln(0.5 * (df + 1.0)) - special.gammaln(0.5 * df)
     power = -0.5 * (df + 1.0) * special.log1p(t**2 / df)
     return anp.exp(scale + power) / anp.sqrt(df * math.pi)
 
 
-def t_by_df(ans: Any, df: Any, t: Any) -> Any:
+def t_by_df(ans, df, t):
     """Of 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); at t = 0 that of a straight line,
     with which derivatives are right up to the third."""
     at_zero = plain(t) == 0
@@ -154,7 +154,7 @@ enter(
 # ------------------------------------------------------------------------------------- noncentral
 
 
-def chi_density(x: Any, df: Any, nc: Any) -> Any:
+def chi_density(x, df, nc):
     """The density of the noncentral chi-squared distribution."""
     half = 0.5 * df
     front = anp.exp(special.xlogy(half - 1.0, 0.5 * x) - 0.5 * (x + nc) - special.gammaln(half))
@@ -188,7 +188,7 @@ enter(
 # ------------------------------------------------------------------------- Kolmogorov and Smirnov
 
 
-def theta(x: Any) -> Any:
+def theta(x):
     """The slope by the series for small x (Jacobi's transformation of the other)."""
     found: Any = 0.0
     for odd in (1.0, 3.0, 5.0, 7.0):
@@ -197,19 +197,19 @@ def theta(x: Any) -> Any:
     return math.sqrt(2.0 * math.pi) * found
 
 
-def alternating(x: Any) -> Any:
+def alternating(x):
     found: Any = 0.0
     for n in range(1, 7):
         found = found - (-1.0) ** n * n**2 * anp.exp(-2.0 * n**2 * x**2)
     return -8.0 * x * found
 
 
-def kolmogorov_slope(ans: Any, x: Any) -> Any:
+def kolmogorov_slope(ans, x):
     slope = choose(plain(x) < 1.0, anp.where(plain(x) < 0.03, 0.5, x), theta, alternating, 0.5, 1.5)
     return anp.where(plain(x) < 0.03, 0.0, slope)
 
 
-def smirnov_slope(ans: Any, n: Any, d: Any) -> Any:
+def smirnov_slope(ans, n, d):
     """Of Σ C(n, v) d (d + v/n)^(v - 1) (1 - d - v/n)^(n - v), v up to n (1 - d)."""
     d = d + np.zeros(np.broadcast_shapes(np.shape(plain(n)), np.shape(plain(d))))
     number = np.broadcast_to(np.asarray(n, float), np.shape(plain(d)))[..., None]

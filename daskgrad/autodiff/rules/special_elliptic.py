@@ -26,7 +26,7 @@ def series(coefficients: Sequence[float]) -> list[float]:
     ][1:]
 
 
-def k_by_m(m: Any, rest: Any, k: Any, e: Any) -> Any:
+def k_by_m(m, rest, k, e):
     """dK/dm (DLMF 19.4.1), where ``rest`` is 1 - m."""
     near = np.abs(plain(m)) < NEAR
     safe = anp.where(near, AWAY, m)
@@ -34,7 +34,7 @@ def k_by_m(m: Any, rest: Any, k: Any, e: Any) -> Any:
     return anp.where(near, polynomial(series(FIRST), anp.where(near, m, 0.0)), far)
 
 
-def e_slope(ans: Any, m: Any) -> Any:
+def e_slope(ans, m):
     """dE/dm (DLMF 19.4.2)."""
     return choose(
         np.abs(plain(m)) < NEAR,
@@ -57,10 +57,10 @@ def powers(coefficients: Sequence[float], phi: Any, m: Any) -> Any:
     return total
 
 
-def f_by_m(phi: Any, m: Any) -> Any:
+def f_by_m(phi, m):
     """dF/dm (DLMF 19.4.7)."""
 
-    def far(m: Any) -> Any:
+    def far(m):
         root = anp.sqrt(1.0 - m * anp.sin(phi) ** 2)
         parts = special.ellipeinc(phi, m) / (1.0 - m) - special.ellipkinc(phi, m)
         return (parts - 0.5 * m * anp.sin(2.0 * phi) / ((1.0 - m) * root)) / (2.0 * m)
@@ -68,7 +68,7 @@ def f_by_m(phi: Any, m: Any) -> Any:
     return choose(np.abs(plain(m)) < NEAR, m, lambda m: powers(FIRST, phi, m), far, 0.0, AWAY)
 
 
-def e_by_m(phi: Any, m: Any) -> Any:
+def e_by_m(phi, m):
     """dE(φ, m)/dm (DLMF 19.4.6)."""
     return choose(
         np.abs(plain(m)) < NEAR,
@@ -80,19 +80,19 @@ def e_by_m(phi: Any, m: Any) -> Any:
     )
 
 
-def jacobi_by_m(ans: Any, u: Any, m: Any) -> tuple[Any, Any, Any, Any]:
+def jacobi_by_m(ans, u, m):
     """Of u = F(φ, m), which gives the slope of the amplitude φ."""
     sn, cn, dn, amplitude = ans
     slope = -dn * f_by_m(amplitude, m)
     return cn * slope, -sn * slope, -(0.5 * sn**2 + m * sn * cn * slope) / dn, slope
 
 
-def jacobi_by_u(ans: Any, u: Any, m: Any) -> tuple[Any, Any, Any, Any]:
+def jacobi_by_u(ans, u, m):
     sn, cn, dn = ans[0], ans[1], ans[2]
     return cn * dn, -sn * dn, -m * sn * cn, dn
 
 
-def agm_by_b(ans: Any, a: Any, b: Any) -> Any:
+def agm_by_b(ans, a, b):
     """Of M = π a / (2 K(1 - b²/a²)) (DLMF 19.8.5)."""
     rest = (b / a) ** 2
     m, k = 1.0 - rest, special.ellipkm1(rest)
@@ -133,7 +133,7 @@ def require_distinct(name: str, x: Any, y: Any) -> None:
 ARCTAN = [(-1.0) ** n / (2 * n + 1) for n in range(20)]
 
 
-def rc_by_y(ans: Any, x: Any, y: Any) -> Any:
+def rc_by_y(ans, x, y):
     """Of arctan(√u) / √(u x), u = y/x - 1 (DLMF 19.2.18)."""
     near = np.abs(plain(y) - plain(x)) < NEAR * np.abs(plain(x))
     some_x, some_y = anp.where(near, x, 1.0), anp.where(near, y, 1.0)
@@ -143,34 +143,34 @@ def rc_by_y(ans: Any, x: Any, y: Any) -> Any:
     return anp.where(near, close, 0.5 * (anp.sqrt(x) / y - ans) / (y - x))
 
 
-def rc_by_x(ans: Any, x: Any, y: Any) -> Any:
+def rc_by_x(ans, x, y):
     """By homogeneity, of degree -1/2."""
     return -(0.5 * ans + y * rc_by_y(ans, x, y)) / x
 
 
-def rd_slope(ans: Any, x: Any, y: Any, z: Any) -> Any:
+def rd_slope(ans, x, y, z):
     """By x (DLMF 19.18.1 in partial fractions)."""
     require_distinct("elliprd", x, z)
     return (ans - special.elliprd(y, z, x)) / (2.0 * (z - x))
 
 
-def rd_by_z(ans: Any, x: Any, y: Any, z: Any) -> Any:
+def rd_by_z(ans, x, y, z):
     """By homogeneity, of degree -3/2."""
     parts = x * rd_slope(ans, x, y, z) + y * rd_slope(ans, y, x, z)
     return -(1.5 * ans + parts) / z
 
 
-def rj_slope(ans: Any, x: Any, y: Any, z: Any, p: Any) -> Any:
+def rj_slope(ans, x, y, z, p):
     require_distinct("elliprj", x, p)
     return (ans - special.elliprd(y, z, x)) / (2.0 * (p - x))
 
 
-def rj_by_p(ans: Any, x: Any, y: Any, z: Any, p: Any) -> Any:
+def rj_by_p(ans, x, y, z, p):
     parts = x * rj_slope(ans, x, y, z, p) + y * rj_slope(ans, y, z, x, p)
     return -(1.5 * ans + parts + z * rj_slope(ans, z, x, y, p)) / p
 
 
-def rg_slope(x: Any, y: Any, z: Any) -> Any:
+def rg_slope(x, y, z):
     """By x, of R_G = ¼ ∫ Σ x/(t + x) t dt / s(t) (DLMF 19.23.7)."""
     return 0.25 * (special.elliprf(x, y, z) - x * special.elliprd(y, z, x) / 3.0)
 

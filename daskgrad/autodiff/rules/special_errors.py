@@ -1,7 +1,6 @@
 """SciPy's error functions, elementary functions, and those of information theory: their slopes."""
 
 import math
-from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
@@ -20,17 +19,17 @@ FAR = 10.0  # the slopes of erfcx and dawsn cancel; from here on their series is
 ODD = [math.prod(range(1, 2 * n, 2)) for n in range(1, 15)]  # (2n - 1)!!
 
 
-def tail(sign: float, x: Any) -> Any:
+def tail(sign, x):
     """Σ signⁿ (2n - 1)!! / (2x²)ⁿ, n from 1 (DLMF 7.12.1, for the Dawson integral 7.12.1, too)."""
     step = sign / (2.0 * x**2)
     return step * polynomial([float(odd) for odd in ODD], step)
 
 
-def normal_density(x: Any) -> Any:
+def normal_density(x):
     return anp.exp(-0.5 * x**2) / ROOT_2PI
 
 
-def erfcx_slope(ans: Any, x: Any) -> Any:
+def erfcx_slope(ans, x):
     if anp.iscomplexobj(x):
         return 2.0 * x * special.erfcx(x) - 2.0 / ROOT_PI
     return choose(
@@ -43,7 +42,7 @@ def erfcx_slope(ans: Any, x: Any) -> Any:
     )
 
 
-def dawsn_slope(ans: Any, x: Any) -> Any:
+def dawsn_slope(ans, x):
     if anp.iscomplexobj(x):
         return 1.0 - 2.0 * x * special.dawsn(x)
     return choose(
@@ -56,7 +55,7 @@ def dawsn_slope(ans: Any, x: Any) -> Any:
     )
 
 
-def log_ndtr_slope(ans: Any, x: Any) -> Any:
+def log_ndtr_slope(ans, x):
     """By ``erfcx`` on the left, where density and probability vanish."""
     if anp.iscomplexobj(x):
         return anp.exp(-0.5 * x**2 - special.log_ndtr(x)) / ROOT_2PI
@@ -70,13 +69,13 @@ def log_ndtr_slope(ans: Any, x: Any) -> Any:
     )
 
 
-def voigt(x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any]:
+def voigt(x, sigma, gamma):
     """z and w'(z) of the profile Re w(z) / (σ √2π), z = (x + iγ) / (σ √2)."""
     z = (x + 1j * gamma) / (sigma * ROOT_2)
     return z, 2j / ROOT_PI - 2.0 * z * special.wofz(z)
 
 
-def voigt_by_sigma(ans: Any, x: Any, sigma: Any, gamma: Any) -> Any:
+def voigt_by_sigma(ans, x, sigma, gamma):
     z, slope = voigt(x, sigma, gamma)
     return -anp.real(special.wofz(z) + slope * z) / (ROOT_2PI * sigma**2)
 
@@ -121,12 +120,12 @@ enter(
 # -------------------------------------------------------------------------- information, penalties
 
 
-def nonzero(x: Any, y: Any) -> Any:
+def nonzero(x, y):
     """``y``, but 1 where both vanish: there ``x / y`` is taken for zero."""
     return anp.where((plain(x) == 0) & (plain(y) == 0), 1.0, y)
 
 
-def pseudo_huber_by_delta(ans: Any, delta: Any, r: Any) -> Any:
+def pseudo_huber_by_delta(ans, delta, r):
     """δ (s - 1)² / s, s² = 1 + (r/δ)², without the cancellation of s - 1."""
     square = (r / delta) ** 2
     s = anp.sqrt(1.0 + square)
@@ -171,7 +170,7 @@ EXPREL = [(n + 1.0) / math.factorial(n + 2) for n in range(24)]
 POWERS = [(-1.0) ** (n + 1) * (1.0 - 1.0 / n) for n in range(2, 24)]
 
 
-def exprel_slope(ans: Any, x: Any) -> Any:
+def exprel_slope(ans, x):
     return choose(
         np.abs(plain(x)) < 1.0,
         x,
@@ -182,7 +181,7 @@ def exprel_slope(ans: Any, x: Any) -> Any:
     )
 
 
-def power_slope(log: Any, power: Any) -> Any:
+def power_slope(log, power):
     """The derivative of log · exprel(λ log) = (x^λ - 1) / λ by λ."""
     return anp.where(
         np.isneginf(plain(log)),
@@ -191,11 +190,11 @@ def power_slope(log: Any, power: Any) -> Any:
     )
 
 
-def finite_power_slope(log: Any, power: Any) -> Any:
+def finite_power_slope(log, power):
     return log**2 * exprel_slope(None, power * log)
 
 
-def root_slope(y: Any, power: Any) -> Any:
+def root_slope(y, power):
     """The derivative of log(1 + λy) / λ by λ."""
     return y**2 * choose(
         np.abs(plain(y * power)) < 0.1,
@@ -207,15 +206,15 @@ def root_slope(y: Any, power: Any) -> Any:
     )
 
 
-def tukey_slope(ans: Any, p: Any, power: Any) -> Any:
+def tukey_slope(ans, p, power):
     """dx/dp of the quantile function x = (p^λ - (1 - p)^λ) / λ."""
     return p ** (power - 1.0) + (1.0 - p) ** (power - 1.0)
 
 
-def tklmbda_slope(top: Any) -> Any:
+def tklmbda_slope(top):
     """Zero outside of the support."""
 
-    def slope(ans: Any, x: Any, power: Any) -> Any:
+    def slope(ans, x, power):
         there = (plain(ans) > 0.0) & (plain(ans) < 1.0)
         p = anp.where(there, ans, 0.5)
         return anp.where(there, top(p, power) / tukey_slope(None, p, power), 0.0)

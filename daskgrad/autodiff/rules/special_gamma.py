@@ -1,8 +1,6 @@
 """SciPy's gamma and zeta functions and exponential integrals: their slopes."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
@@ -15,25 +13,25 @@ from daskgrad.autodiff.rules.special_slopes import choose, enter, polynomial, sp
 # ------------------------------------------------------- products of gamma functions, and poles
 
 
-def is_pole(x: Any) -> Any:
+def is_pole(x):
     """Where the gamma function is infinite, and the reciprocal one is zero."""
     x = plain(x)
     return (np.real(x) <= 0) & (np.real(x) == np.floor(np.real(x))) & (np.imag(x) == 0)
 
 
-def at_poles(x: Any, near: Callable, far: Callable) -> Any:
+def at_poles(x, near, far):
     """``near(x)`` at the poles, elsewhere ``far(x)``."""
     return choose(is_pole(x), x, near, far, 0.0, 1.0)
 
 
-def reflection_slope(x: Any) -> Any:
+def reflection_slope(x):
     """The derivative of 1 / Γ(x) = sin(πx) Γ(1 - x) / π (DLMF 5.5.3)."""
     sine = anp.sin(math.pi * x) / math.pi
     return special.gamma(1.0 - x) * (anp.cos(math.pi * x) - sine * special.psi(1.0 - x))
 
 
 @equivalent(autograds.rgamma, needed=lambda x: bool(np.any(is_pole(x))))
-def rgamma(x: Any) -> Any:
+def rgamma(x):
     """autograd's derivative is NaN at the poles of the gamma function."""
     return at_poles(
         x,
@@ -42,7 +40,7 @@ def rgamma(x: Any) -> Any:
     )
 
 
-def poch_by_z(ans: Any, z: Any, m: Any) -> Any:
+def poch_by_z(ans, z, m):
     return ans * special.psi(z + m) + at_poles(
         z,
         lambda z: special.gamma(z + m) * reflection_slope(z),
@@ -50,7 +48,7 @@ def poch_by_z(ans: Any, z: Any, m: Any) -> Any:
     )
 
 
-def binom_by_n(ans: Any, n: Any, k: Any) -> Any:
+def binom_by_n(ans, n, k):
     return ans * special.psi(n + 1.0) + at_poles(
         n - k + 1.0,
         lambda x: special.gamma(n + 1.0) * special.rgamma(k + 1.0) * reflection_slope(x),
@@ -58,8 +56,8 @@ def binom_by_n(ans: Any, n: Any, k: Any) -> Any:
     )
 
 
-def binom_by_k(ans: Any, n: Any, k: Any) -> Any:
-    def by(x: Any, other: Any) -> Any:
+def binom_by_k(ans, n, k):
+    def by(x, other):
         return at_poles(
             x,
             lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
@@ -82,7 +80,7 @@ enter(
 LOGARITHM = [-((-1.0) ** n) / (n + 1) for n in range(24)]
 
 
-def expn_slope(ans: Any, n: Any, x: Any) -> Any:
+def expn_slope(ans, n, x):
     """-E(n - 1, x); SciPy has no E of negative order."""
     some = np.where(np.asarray(n) == 0, 1, n)
     return anp.where(
@@ -90,17 +88,17 @@ def expn_slope(ans: Any, n: Any, x: Any) -> Any:
     )
 
 
-def sinc(x: Any) -> Any:
+def sinc(x):
     return anp.sin(x) / x if anp.iscomplexobj(x) else anp.sinc(x / math.pi)
 
 
-def sinhc(x: Any) -> Any:
+def sinhc(x):
     if anp.iscomplexobj(x):
         return anp.sinh(x) / x
     return 0.5 * (special.exprel(x) + special.exprel(-x))
 
 
-def spence_slope(ans: Any, z: Any) -> Any:
+def spence_slope(ans, z):
     return choose(
         np.abs(plain(z) - 1.0) < 0.1,
         z - 1.0,
@@ -114,7 +112,7 @@ def spence_slope(ans: Any, z: Any) -> Any:
 ZETA_TERMS, BERNOULLI = 12, bernoulli(20)[2::2]
 
 
-def zeta_by_s(ans: Any, s: Any, q: Any = 1.0) -> Any:
+def zeta_by_s(ans, s, q=1.0):
     """Of the sum formula of Euler and Maclaurin, term by term (DLMF 25.11.28)."""
     if np.any(plain(s) < -4.0):
         raise Refusal("the derivative of special.zeta by x is not implemented for x < -4")

@@ -23,7 +23,7 @@ BLOCK = 128  # entries at once: their nodes fit into a cache
 CUT = 45.0  # exp(-45) of the integrand is left away
 
 
-def graded(end: Any, near: Any) -> tuple[Any, Any]:
+def graded(end, near):
     """Nodes v and weights on (0, end), denser where v is below ``near``, the distance to the
     nearest singularity beyond zero: v = near · expm1(y), y in equal measure."""
     near = np.maximum(near, 1e-18 * end)  # what is closer has no weight
@@ -32,7 +32,7 @@ def graded(end: Any, near: Any) -> tuple[Any, Any]:
     return near[..., None] * np.expm1(y), near[..., None] * np.exp(y) * length * WEIGHTS
 
 
-def reach(slope: Any, curvature: Any) -> Any:
+def reach(slope, curvature):
     """Where an exponent that is above slope · v and curvature · v² / (2 + 2v) gets to CUT."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         q = CUT / np.maximum(curvature, 1e-300)
@@ -41,16 +41,16 @@ def reach(slope: Any, curvature: Any) -> Any:
     return np.minimum(straight, curved)
 
 
-def total(values: Any, weights: Any) -> Any:
+def total(values, weights):
     return anp.sum(values * weights, axis=-1)
 
 
-def column(x: Any) -> Any:
+def column(x):
     """With an axis more for the nodes."""
     return anp.reshape(x, (*anp.shape(x), 1))
 
 
-def spread(*args: Any) -> list[Any]:
+def spread(*args):
     """Arguments in double precision and one shape."""
     shape = np.broadcast_shapes(*[np.shape(plain(arg)) for arg in args])
     return [arg * 1.0 + np.zeros(shape) for arg in args]
@@ -84,7 +84,7 @@ def put_together(parts: Sequence[Part], *args: Any) -> Any:
 # ------------------------------------------------------------------------------ incomplete gamma
 
 
-def gamma_density(a: Any, x: Any) -> Any:
+def gamma_density(a, x):
     """d/dx P(a, x); by logarithms where autograd's quotient overflows."""
     if np.all(np.abs(plain(a)) <= 100.0) and np.all(np.abs(plain(x)) <= 500.0):
         return anp.exp(-x) * anp.power(x, a - 1) / special.gamma(a)
@@ -94,7 +94,7 @@ def gamma_density(a: Any, x: Any) -> Any:
 TERMS = np.arange(20.0)
 
 
-def series_by_a(a: Any, x: Any) -> Any:
+def series_by_a(a, x):
     """∂P/∂a for x up to 1, of P = exp(-x) Σ x^(a + n) / Γ(a + n + 1) (DLMF 8.7.1)."""
     powers = column(a) + TERMS
     log = column(anp.log(x))
@@ -102,11 +102,11 @@ def series_by_a(a: Any, x: Any) -> Any:
     return anp.exp(-x) * anp.sum(terms * (log - special.psi(powers + 1.0)), axis=-1)
 
 
-def prefix(a: Any, x: Any) -> Any:
+def prefix(a, x):
     return anp.exp(a * anp.log(x) - x - special.gammaln(a))
 
 
-def lower_by_a(a: Any, x: Any) -> Any:
+def lower_by_a(a, x):
     """∂P/∂a for 1 ≤ x ≤ a: the integral to x, with t = x exp(-v)."""
     end = reach(plain(a) - plain(x), plain(x))
     v, weights = graded(end, end)
@@ -114,7 +114,7 @@ def lower_by_a(a: Any, x: Any) -> Any:
     return prefix(a, x) * total(values * (column(anp.log(x) - special.psi(a)) - v), weights)
 
 
-def upper_by_a(a: Any, x: Any) -> Any:
+def upper_by_a(a, x):
     """-∂Q/∂a for x ≥ a, 1: the integral from x on, with t = x (1 + s)."""
     end = reach(plain(x) - np.maximum(plain(a) - 1.0, 0.0), plain(a) - 1.0)
     s, weights = graded(end, np.ones_like(end))
@@ -124,7 +124,7 @@ def upper_by_a(a: Any, x: Any) -> Any:
 
 
 @kernel  # zeros have another sign for boxes
-def gamma_by_a(a: Any, x: Any) -> Any:
+def gamma_by_a(a, x):
     """∂P/∂a, in both tails; relative errors: 1e-13 for a below 100, 3e-11 for a up to 1e4."""
     a, x = spread(a, x)
     series = plain(x) <= 1.0
@@ -148,7 +148,7 @@ GAMMA: Row = [
 def negative(row: Row) -> Row:
     """The slopes of the negative function, or of what is left to one."""
 
-    def of(slope: Any) -> Any:
+    def of(slope):
         return slope if isinstance(slope, str) else lambda ans, *args: -slope(ans, *args)
 
     return [of(slope) for slope in row]
@@ -157,14 +157,14 @@ def negative(row: Row) -> Row:
 # ------------------------------------------------------------------------------- incomplete beta
 
 
-def beta_density(a: Any, b: Any, x: Any) -> Any:
+def beta_density(a, b, x):
     """d/dx I_x(a, b); by logarithms where autograd's quotient overflows."""
     if np.all(np.abs(plain(a)) <= 50.0) and np.all(np.abs(plain(b)) <= 50.0):
         return anp.power(x, a - 1) * anp.power(1 - x, b - 1) / special.beta(a, b)
     return anp.exp(special.xlogy(a - 1.0, x) + special.xlog1py(b - 1.0, -x) - special.betaln(a, b))
 
 
-def beta_integral(by_b: bool, a: Any, b: Any, x: Any) -> Any:
+def beta_integral(by_b, a, b, x):
     """∂I/∂a or ∂I/∂b for x ≤ a / (a + b), with t = x exp(-v)."""
     plain_a, plain_b, plain_x = plain(a), plain(b), plain(x)
     gap = np.maximum(plain_b - 1.0, 0.0) * plain_x / (1.0 - plain_x)
@@ -183,13 +183,13 @@ def beta_integral(by_b: bool, a: Any, b: Any, x: Any) -> Any:
 
 
 @kernel  # zeros have another sign for boxes
-def beta_by(a: Any, b: Any, x: Any, by_b: bool) -> Any:
+def beta_by(a, b, x, by_b):
     """∂I/∂a or ∂I/∂b; relative errors: 1e-13 for parameters below 100, 2e-11 up to 1e4."""
     a, b, x = spread(a, b, x)
     inside = (plain(x) > 0.0) & (plain(x) < 1.0)
     lower = plain(x) * (plain(a) + plain(b)) <= plain(a)
 
-    def mirrored(a: Any, b: Any, x: Any) -> Any:
+    def mirrored(a, b, x):
         return -beta_integral(not by_b, b, a, 1.0 - x)
 
     parts = [

@@ -3,16 +3,13 @@
 Derivatives by the degree and by parameters are refused.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.autodiff.rules.special_slopes import DEGREE, ORDER, PARAMETER, enter, special
 
 
-def lowered(n: Any, slope: Callable) -> Any:
+def lowered(n, slope):
     """``slope(n)``, which has a polynomial of degree n - 1; zero for a constant."""
     is_constant = np.asarray(n) == 0
     if not np.any(is_constant):
@@ -20,34 +17,34 @@ def lowered(n: Any, slope: Callable) -> Any:
     return anp.where(is_constant, 0.0, slope(np.where(is_constant, 1, n)))
 
 
-def jacobi(n: Any, a: Any, b: Any, x: Any) -> Any:
+def jacobi(n, a, b, x):
     """DLMF 18.9.15."""
     return lowered(
         n, lambda n: 0.5 * (n + a + b + 1.0) * special.eval_jacobi(n - 1, a + 1.0, b + 1.0, x)
     )
 
 
-def gegenbauer(n: Any, a: Any, x: Any) -> Any:
+def gegenbauer(n, a, x):
     """DLMF 18.9.19."""
     return lowered(n, lambda n: 2.0 * a * special.eval_gegenbauer(n - 1, a + 1.0, x))
 
 
-def laguerre(n: Any, a: Any, x: Any) -> Any:
+def laguerre(n, a, x):
     """DLMF 18.9.23."""
     return lowered(n, lambda n: -special.eval_genlaguerre(n - 1, a + 1.0, x))
 
 
-def first_kind(n: Any, x: Any) -> Any:
+def first_kind(n, x):
     """DLMF 18.9.21."""
     return lowered(n, lambda n: n * special.eval_chebyu(n - 1, x))
 
 
-def sh_jacobi(ans: Any, n: Any, p: Any, q: Any, x: Any) -> Any:
+def sh_jacobi(ans, n, p, q, x):
     scale = special.binom(2.0 * n + p - 1.0, n)
     return 2.0 * jacobi(n, p - q, q - 1.0, 2.0 * x - 1.0) / scale
 
 
-def legendre(ans: Any, m: Any, v: Any, x: Any) -> Any:
+def legendre(ans, m, v, x):
     """DLMF 14.10.5."""
     return (v * x * ans - (v + m) * special.lpmv(m, v - 1.0, x)) / (x**2 - 1.0)
 

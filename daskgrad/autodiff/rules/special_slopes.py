@@ -62,7 +62,7 @@ def adjoint_of(fun: Callable, row: Row) -> Callable:
     """The adjoint by any of the arguments whose derivative is not refused."""
     of_slopes = slopes_adjoint(*row)
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         require_derivative(fun, argnums)
         return of_slopes(argnums, ans, args, kwargs)
 
@@ -80,7 +80,7 @@ def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | No
         if place is not None and (isinstance(row[place], str) or row[place] is zero):
             return row[place]
 
-        def slope(ans: Any, *args: Any) -> Any:
+        def slope(ans, *args):
             given = arguments(ans, *args)
             y = args[order.index(None)]
             steep = row[solved](y, *given)
@@ -91,7 +91,7 @@ def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | No
     return [slope_by(place) for place in order]
 
 
-def choose(near: Any, x: Any, inside: Any, outside: Any, at: float, away: float) -> Any:
+def choose(near, x, inside, outside, at, away):
     """``inside(x)`` where ``near``, elsewhere ``outside(x)``; each is computed only where it is
     meant, and at a number where it is smooth otherwise."""
     return anp.where(near, inside(anp.where(near, x, at)), outside(anp.where(near, away, x)))

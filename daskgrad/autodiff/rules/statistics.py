@@ -19,7 +19,7 @@ from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed
 # ----------------------------------------------------------------------------------- quantiles
 
 
-def axes_at_end(a: Any, axis: Any) -> Any:
+def axes_at_end(a, axis):
     """An array with the axes that are reduced as its last one; ``None`` for all."""
     if axis is None:
         return anp.ravel(a)
@@ -57,15 +57,8 @@ def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[
 
 def quantile_program(numpys: Callable, unit: float) -> Callable:
     def program(
-        a: Any,
-        q: Any,
-        axis: Any = None,
-        out: Any = None,
-        overwrite_input: bool = False,
-        method: str = "linear",
-        keepdims: Any = False,
-        **kwargs: Any,
-    ) -> Any:
+        a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, **kwargs
+    ):
         keepdims = is_given(keepdims) and keepdims
         reduced = np.sum(plain(a), axis=axis, keepdims=keepdims)
         shape = np.shape(plain(q)) + reduced.shape
@@ -100,13 +93,7 @@ for fun, numpys, unit in (
 def median_rule(fun: Callable, numpys: Callable) -> None:
     quantile = quantile_program(numpys, 1.0)
 
-    def program(
-        a: Any,
-        axis: Any = None,
-        out: Any = None,
-        overwrite_input: bool = False,
-        keepdims: Any = False,
-    ) -> Any:
+    def program(a, axis=None, out=None, overwrite_input=False, keepdims=False):
         return quantile(a, 0.5, axis, keepdims=keepdims)
 
     declare(fun, program=program, keywords="axis keepdims")
@@ -117,7 +104,7 @@ median_rule(anp.nanmedian, np.nanquantile)
 
 
 @equivalent(anp.ptp, keywords="axis keepdims")
-def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = np._NoValue) -> Any:
+def ptp(a, axis=None, out=None, keepdims=np._NoValue):
     keepdims = is_given(keepdims) and keepdims
     return anp.max(a, axis=axis, keepdims=keepdims) - anp.min(a, axis=axis, keepdims=keepdims)
 
@@ -125,7 +112,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = np._NoValue) 
 # ------------------------------------------------------------------------------------ averages
 
 
-def aligned_weights(a: Any, axis: Any, weights: Any) -> Any:
+def aligned_weights(a, axis, weights):
     """Weights with the array's axes, if they are given for the reduced axes alone."""
     shape = np.shape(plain(a))
     if np.shape(plain(weights)) == shape:
@@ -137,14 +124,7 @@ def aligned_weights(a: Any, axis: Any, weights: Any) -> Any:
 
 
 @equivalent(anp.average, arrays=3, keywords="axis weights returned keepdims")
-def average(
-    a: Any,
-    axis: Any = None,
-    weights: Any = None,
-    returned: bool = False,
-    *,
-    keepdims: Any = np._NoValue,
-) -> Any:
+def average(a, axis=None, weights=None, returned=False, *, keepdims=np._NoValue):
     keepdims = is_given(keepdims) and keepdims
     if weights is None:
         found = anp.mean(a, axis=axis, keepdims=keepdims)
@@ -159,7 +139,7 @@ def average(
 # --------------------------------------------------------------------------------- covariances
 
 
-def as_rows(x: Any, rowvar: bool, is_first: bool) -> Any:
+def as_rows(x, rowvar, is_first):
     """Observations of one variable in a row."""
     is_single = np.ndim(plain(x)) < 2
     x = anp.reshape(x, (1, -1)) if is_single else x
@@ -168,17 +148,7 @@ def as_rows(x: Any, rowvar: bool, is_first: bool) -> Any:
 
 
 @equivalent(anp.cov, arrays=7, keywords="y rowvar bias ddof fweights aweights dtype")
-def cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: Any = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Any:
+def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, *, dtype=None):
     x = as_rows(m, rowvar, True)
     if y is not None:
         x = anp.concatenate([x, as_rows(y, rowvar, False)], axis=0)
@@ -195,7 +165,7 @@ def cov(
 
 
 @equivalent(anp.corrcoef, arrays=2, keywords="y rowvar dtype")
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+def corrcoef(x, y=None, rowvar=True, *, dtype=None):
     """NumPy clips what rounding has put beyond one; the derivative is that of the quotient."""
     found = cov(x, y, rowvar)
     if np.ndim(plain(found)) == 0:
@@ -220,12 +190,12 @@ for fun, arrays in (
 # Counting: histograms, whose weights have derivatives; in the places they are constant.
 
 
-def bincount_adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Any:
+def bincount_adjoint(argnums, ans, args, kwargs):
     x = np.array(plain(args[0]))
     return lambda g: tuple([g[x] for _ in argnums])
 
 
-def bincount_tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
+def bincount_tangent(argnums, tangents, ans, args, kwargs):
     return anp.bincount(args[0], tangents[0], *args[2:], **kwargs)
 
 
@@ -236,12 +206,12 @@ TWINS[np.bincount] = lambda x, weights=None, minlength=0: anp.bincount(
 
 
 @primitive
-def histogram_counts(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
+def histogram_counts(weights, a, bins, range, density):
     return np.histogram(a, bins, range, density, weights)[0]
 
 
 @equivalent(histogram_counts)
-def counts_of(weights: Any, a: Any, bins: Any, range: Any, density: Any) -> Any:
+def counts_of(weights, a, bins, range, density):
     _, edges = np.histogram(a, bins, range, weights=plain(weights))
     number, inside = bins_of(np.ravel(a), edges)
     counts = anp.bincount(number[inside], anp.ravel(weights)[inside], len(edges) - 1)
@@ -301,7 +271,7 @@ def histogramdd(
 
 
 @composed(np.histogram_bin_edges)
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+def histogram_bin_edges(a, bins=10, range=None, weights=None):
     """Between the least and the largest number; how many there are is constant."""
     if np.ndim(plain(as_array(bins))) == 1:
         return as_array(bins)
