@@ -78,6 +78,15 @@ def equivalent(*funs: Callable, **rules: Any) -> Callable:
     return enter
 
 
+def of_one(rule: Callable) -> Callable:
+    """The adjoint of a function of one array, ``rule(g, ans, *args, **kwargs)``."""
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        return lambda g: (rule(g, ans, *args, **kwargs),)
+
+    return adjoint
+
+
 def each_of(rule: Callable) -> Callable:
     """The adjoint from the cotangent of one argument, ``rule(argnum, g, *args)``."""
 
@@ -88,13 +97,32 @@ def each_of(rule: Callable) -> Callable:
 
 
 def sum_of(rule: Callable) -> Callable:
-    """The tangent from that by one argument, ``rule(argnum, t, *args)``."""
+    """The tangent from the tangent of one argument, ``rule(argnum, t, *args)``."""
 
     def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        parts = [rule(argnum, t, *args) for argnum, t in zip(argnums, tangents, strict=True)]
-        return sum(parts[1:], parts[0])
+        return added([rule(n, t, *args) for n, t in zip(argnums, tangents, strict=True)])
 
     return tangent
+
+
+def added(parts: Sequence[Any]) -> Any:
+    """A sum that begins with its first term, not with zero."""
+    return sum(parts[1:], parts[0])
+
+
+def quick(fun: Callable, holds: Callable, pullback_of: Callable) -> Callable:
+    """The adjoint with ``pullback_of(argnums, ans, *args)`` where it ``holds(ans, args, kwargs)``
+    and a cotangent is real and of the value's dtype; otherwise autograd's rule."""
+    autograds = primitive_vjps[fun]
+
+    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+        general = autograds(argnums, ans, args, kwargs)
+        if not holds(ans, args, kwargs):
+            return general
+        pull, dtype = pullback_of(argnums, ans, *args), ans.dtype
+        return lambda g: pull(g) if is_real_like(dtype, g) else general(g)
+
+    return adjoint
 
 
 def plain(value: Any) -> Any:
@@ -104,6 +132,10 @@ def plain(value: Any) -> Any:
             return value.plain()
         value = value._value
     return value
+
+
+def shape_of(array: Any) -> tuple[int, ...]:
+    return np.shape(plain(array))
 
 
 USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # of arguments, none of which is a box

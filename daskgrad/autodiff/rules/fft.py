@@ -11,29 +11,29 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.numpy import fft
 
-from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain, shape_of
 
 LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and of several
 
 
 def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
     """autograd ignores ``norm``, and is right only for even lengths that ``n`` does not change."""
-    size = np.shape(plain(a))[axis]
+    size = shape_of(a)[axis]
     return norm is not None or n is not None or size % 2 == 1
 
 
 @equivalent(fft.rfft, needed=line_needed, keywords=LINE)
 def rfft(a, n=None, axis=-1, norm=None):
-    size = np.shape(plain(a))[axis] if n is None else n
+    size = shape_of(a)[axis] if n is None else n
     return half(fft.fft(a, n, axis, norm), size, axis)
 
 
 def half(spectrum, size, axis):
     """The first ``size // 2 + 1`` entries along an axis, zeros after its end."""
     count = size // 2 + 1
-    missing = count - np.shape(plain(spectrum))[axis]
+    missing = count - shape_of(spectrum)[axis]
     if missing > 0:
-        shape = list(np.shape(plain(spectrum)))
+        shape = list(shape_of(spectrum))
         shape[axis] = missing
         spectrum = anp.concatenate([spectrum, np.zeros(shape)], axis=axis)
     return anp.moveaxis(anp.moveaxis(spectrum, axis, 0)[:count], 0, axis)
@@ -47,7 +47,7 @@ def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None)
 @equivalent(fft.irfft, needed=inverse_line_needed, keywords=LINE)
 def irfft(a, n=None, axis=-1, norm=None):
     """The other half of the spectrum is the conjugate of the first, backwards."""
-    size = 2 * (np.shape(plain(a))[axis] - 1) if n is None else n
+    size = 2 * (shape_of(a)[axis] - 1) if n is None else n
     first = anp.moveaxis(half(a, size, axis), axis, -1)
     rest = anp.conj(first[..., 1 : (size + 1) // 2][..., ::-1])
     spectrum = anp.concatenate([first, rest], axis=-1)
@@ -56,7 +56,7 @@ def irfft(a, n=None, axis=-1, norm=None):
 
 def lines(a: Any, s: Any, axes: Any, is_inverse: bool = False) -> list[tuple[int, int]]:
     """The length and the axis of each transform, as NumPy has them; the last one is real."""
-    shape = np.shape(plain(a))
+    shape = shape_of(a)
     if axes is None:
         axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
     sizes = [shape[n] for n in axes] if s is None else list(s)

@@ -23,6 +23,7 @@ from daskgrad.autodiff.rules.declaration import (
     is_recorded,
     kernel,
     plain,
+    shape_of,
 )
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.entries import entries_of, transpose
@@ -267,7 +268,7 @@ def moved(move: Callable, a: Any, *args: Any, **kwargs: Any) -> Transposition:
 
 def _take_index(a, indices, axis=None, out=None, mode="raise"):
     """The index with which ``a[index]`` is ``np.take(a, indices, axis, mode=mode)``."""
-    shape = np.shape(plain(a))
+    shape = shape_of(a)
     size = int(np.prod(shape)) if axis is None else shape[axis]
     places = np.array(plain(indices), dtype=np.intp)
     if mode == "clip":

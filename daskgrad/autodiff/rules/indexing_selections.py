@@ -11,7 +11,7 @@ import numpy as np
 from autograd.tracer import isbox
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from daskgrad.autodiff.rules.declaration import Refusal, always, plain
+from daskgrad.autodiff.rules.declaration import Refusal, always, plain, shape_of
 from daskgrad.autodiff.rules.manipulation import arrangement, places_of
 from daskgrad.autodiff.rules.twins import (
     TWINS,
@@ -20,7 +20,6 @@ from daskgrad.autodiff.rules.twins import (
     composed,
     joined,
     recorded,
-    shape_of,
 )
 
 for fun, keywords in (
@@ -68,7 +67,7 @@ def in_dtype(a: Any, dtype: np.dtype) -> Any:
 def choose(a, choices, out=None, mode="raise"):
     require_no_out(np.choose, out)
     shapes = [shape_of(choice) for choice in choices]
-    shape = np.broadcast_shapes(np.shape(plain(a)), *shapes)
+    shape = np.broadcast_shapes(shape_of(a), *shapes)
     parts = [anp.broadcast_to(anp.array(choice), shape) for choice in choices]
     size = int(np.prod(shape))
     places = np.arange(size * len(parts)).reshape(len(parts), *shape)

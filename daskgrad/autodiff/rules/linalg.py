@@ -1,6 +1,6 @@
 """Linear algebra. Cotangents are not conjugated: adjoints have transposes, not their conjugates."""
 
-from typing import Any
+from functools import lru_cache, partial
 
 import autograd.numpy as anp
 import numpy as np
@@ -13,9 +13,11 @@ from daskgrad.autodiff.rules.declaration import (
     equivalent,
     is_real_like,
     namespace_of,
+    of_one,
     plain,
+    quick,
+    shape_of,
 )
-from daskgrad.autodiff.rules.linalg_products import pull_cholesky, pull_inverse, pull_of_matrix
 
 
 def transposed(a):
@@ -29,45 +31,40 @@ def conjugate_transposed(a):
 # --------------------------------------------------------------------------- inverses, solutions
 
 
-def tall(transpose, *matrices):
-    """Matrices, or the transposes that make tall ones of wide ones."""
-    return list(map(transposed, matrices)) if transpose else list(matrices)
+def tall(matrix, *others):
+    """Matrices if the first one is tall, otherwise their transposes."""
+    rows, columns = shape_of(matrix)[-2:]
+    return list(map(transposed, (matrix, *others))) if rows < columns else [matrix, *others]
 
 
-def pinv_adjoint(argnums, ans, args, kwargs):
-    """In products none of which has more entries than a; the transpose's inverse is transposed."""
-    rows, columns = np.shape(plain(args[0]))[-2:]
-    is_wide = rows < columns
+def in_shape_of(matrix, result):
+    """A result for tall matrices, transposed if the matrix is wide."""
+    return tall(matrix, result)[1]
 
-    def pinv_pullback(g):
-        a, inverse, g = tall(is_wide, args[0], ans, g)
-        adjoint, g = conjugate_transposed(inverse), transposed(g)
-        left = anp.matmul(g, anp.matmul(inverse, adjoint))
-        inner = anp.conj(left - anp.matmul(a, anp.matmul(inverse, left)))
-        right = anp.matmul(inverse, g)
-        beyond = right - anp.matmul(right, anp.matmul(inverse, a))
-        outer = anp.conj(anp.matmul(adjoint, beyond))
-        return tuple(tall(is_wide, inner + outer - transposed(anp.matmul(right, inverse))))
 
-    return pinv_pullback
+@of_one
+def pinv_adjoint(g, ans, matrix, *args, **kwargs):
+    """In products with no more entries than the matrix; the inverse's transpose is the inverse of
+    the transpose."""
+    a, inverse, g = tall(matrix, ans, g)
+    adjoint, g = conjugate_transposed(inverse), transposed(g)
+    left = anp.matmul(g, anp.matmul(inverse, adjoint))
+    inner = anp.conj(left - anp.matmul(a, anp.matmul(inverse, left)))
+    right = anp.matmul(inverse, g)
+    beyond = right - anp.matmul(right, anp.matmul(inverse, a))
+    outer = anp.conj(anp.matmul(adjoint, beyond))
+    return in_shape_of(matrix, inner + outer - transposed(anp.matmul(right, inverse)))
 
 
 def pinv_tangent(argnums, tangents, ans, args, kwargs):
     """G. H. Golub, V. Pereyra, "The differentiation of pseudo-inverses...", 1973, (4.12)."""
-    rows, columns = np.shape(plain(args[0]))[-2:]
-    a, inverse, t = tall(rows < columns, args[0], ans, tangents[0])
+    a, inverse, t = tall(args[0], ans, tangents[0])
     adjoint, turned = conjugate_transposed(inverse), conjugate_transposed(t)
     left = anp.matmul(anp.matmul(inverse, adjoint), turned)
     right = anp.matmul(anp.matmul(turned, adjoint), inverse)
-    (found,) = tall(
-        rows < columns,
-        left
-        - anp.matmul(anp.matmul(left, a), inverse)
-        + right
-        - anp.matmul(anp.matmul(inverse, a), right)
-        - anp.matmul(anp.matmul(inverse, t), inverse),
-    )
-    return found
+    left = left - anp.matmul(anp.matmul(left, a), inverse)
+    both = left + right - anp.matmul(anp.matmul(inverse, a), right)
+    return in_shape_of(args[0], both - anp.matmul(anp.matmul(inverse, t), inverse))
 
 
 @equivalent(
@@ -78,102 +75,109 @@ def pinv_tangent(argnums, tangents, ans, args, kwargs):
     keywords="rcond rtol hermitian",
 )
 def pinv(a, rcond=None, hermitian=False, **rtol):
-    """Of a Hermitian matrix, of which NumPy reads the lower triangle."""
+    """The inverse of a Hermitian matrix; NumPy reads its lower triangle alone."""
     lower = anp.tril(a, -1)
-    diagonal = anp.real(a) * np.eye(np.shape(plain(a))[-1])
+    diagonal = anp.real(a) * np.eye(shape_of(a)[-1])
     return linalg.pinv(lower + conjugate_transposed(lower) + diagonal, rcond, **rtol)
 
 
-def solve_needed(a: Any, b: Any) -> bool:
-    """Whether stacks of matrices are broadcast."""
-    a, b = np.shape(plain(a)), np.shape(plain(b))
-    return a[:-2] != b[:-2] if len(b) > 1 else len(a) > 2
+# autograd's adjoints of one real matrix go through ``np.einsum``, which on small matrices takes
+# several times as long as the arithmetic, and on large ones is slow; its adjoint of ``solve``
+# solves once for each operand. These call BLAS.
 
 
-def solve_adjoint(argnums, ans, args, kwargs):
-    autograds = primitive_vjps[linalg.solve](argnums, ans, args, kwargs)
-    a, b = args
-    if not is_real_like(ans.dtype, a, b) or a.ndim != 2 or b.ndim > 2:
-        return autograds
-
-    def solve_pullback(g):
-        if not is_real_like(ans.dtype, g):
-            return autograds(g)
-        pulled = namespace_of(a, g).linalg.solve(a.T, g)
-        dot = namespace_of(pulled, ans).dot
-        of_both = [pull_of_matrix(pulled, ans, dot) if 0 in argnums else None, pulled]
-        return tuple([of_both[argnum] for argnum in argnums])
-
-    return solve_pullback
-
-
-def is_one_matrix(ans: Any) -> bool:
+def is_one_matrix(ans, args, kwargs):
     return is_real_like(ans.dtype, ans) and ans.ndim == 2
 
 
-def inv_adjoint(argnums, ans, args, kwargs):
-    autograds = primitive_vjps[linalg.inv](argnums, ans, args, kwargs)
-    if not is_one_matrix(ans):
-        return autograds
+def inverse_pullback(argnums, ans, a):
+    def pull(g):
+        dot = namespace_of(g, ans).dot
+        return (-dot(dot(ans.T, g), ans.T),)
 
-    def inv_pullback(g):
-        is_usual = is_real_like(ans.dtype, g)
-        return (pull_inverse(g, ans, namespace_of(g, ans).dot),) if is_usual else autograds(g)
-
-    return inv_pullback
+    return pull
 
 
-declare(linalg.inv, adjoint=inv_adjoint)
+declare(linalg.inv, adjoint=quick(linalg.inv, is_one_matrix, inverse_pullback))
 
 
-@equivalent(linalg.solve, adjoint=solve_adjoint, needed=solve_needed, arrays=2)
+def solves_one_matrix(ans, args, kwargs):
+    a, b = args
+    return is_real_like(ans.dtype, a, b) and a.ndim == 2 and b.ndim <= 2
+
+
+def solution_pullback(argnums, ans, a, b):
+    def pull(g):
+        pulled = namespace_of(a, g).linalg.solve(a.T, g)
+        if 0 not in argnums:
+            return (pulled,)
+        dot = namespace_of(pulled, ans).dot
+        if pulled.ndim == 1:
+            of_matrix = dot(-pulled.reshape(-1, 1), ans.reshape(1, -1))
+        else:
+            of_matrix = -dot(pulled, ans.T)
+        return (of_matrix, pulled)[: len(argnums)]
+
+    return pull
+
+
+def solve_needed(a, b):
+    """Whether stacks of matrices are broadcast."""
+    a, b = shape_of(a), shape_of(b)
+    return a[:-2] != b[:-2] if len(b) > 1 else len(a) > 2
+
+
+@equivalent(
+    linalg.solve,
+    adjoint=quick(linalg.solve, solves_one_matrix, solution_pullback),
+    needed=solve_needed,
+    arrays=2,
+)
 def solve(a, b):
     """With stacks of one shape."""
     if np.ndim(plain(b)) == 1:
         return linalg.solve(a, b[:, None])[..., 0]
-    stack = np.broadcast_shapes(np.shape(plain(a))[:-2], np.shape(plain(b))[:-2])
-    parts = [anp.broadcast_to(part, stack + np.shape(plain(part))[-2:]) for part in (a, b)]
-    return linalg.solve(*parts)
+    stack = np.broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    return linalg.solve(*[anp.broadcast_to(part, stack + shape_of(part)[-2:]) for part in (a, b)])
 
 
 # --------------------------------------------------------------------------------- determinants
 
 
 def det_adjoint(argnums, ans, args, kwargs):
-    """autograd's divides by every determinant, of which some are zero here."""
+    """autograd's rule divides by every determinant, so it fails where one is zero."""
     if np.all(plain(ans)):
         return primitive_vjps[linalg.det](argnums, ans, args, kwargs)
-    pullback, _ = make_vjp(dets, args[0])
+    pullback, _ = make_vjp(determinants, args[0])
     return lambda g: (pullback(g),)
 
 
-def dets(a):
-    shape = np.shape(plain(a))
-    matrices = anp.reshape(a, (-1, *shape[-2:]))
-    found = [singular_det(matrices[n]) for n in range(np.shape(plain(matrices))[0])]
-    return anp.reshape(anp.array(found), shape[:-2])
+def determinants(a):
+    matrices = anp.reshape(a, (-1, *shape_of(a)[-2:]))
+    values = [singular_det(matrices[n]) for n in range(shape_of(matrices)[0])]
+    return anp.reshape(anp.array(values), shape_of(a)[:-2])
 
 
 declare(linalg.det, adjoint=det_adjoint)
 
 
 def singular_det(a):
-    """That of the part without zeros among its singular values, times its Schur complement's."""
+    """The determinant of the regular part, times the determinant of its Schur complement."""
     u, sizes, vh = np.linalg.svd(plain(a))
     rank = int(np.sum(sizes > sizes[0] * len(sizes) * np.finfo(sizes.dtype).eps))
     b = anp.matmul(np.conj(u.T), anp.matmul(a, np.conj(vh.T)))
-    turned = np.linalg.det(u) * np.linalg.det(vh)
+    sign = np.linalg.det(u) * np.linalg.det(vh)
     if rank == len(sizes):
-        return turned * linalg.det(b)
+        return sign * linalg.det(b)
     if rank == 0:
-        return turned * expanded_det(b)
-    rest = anp.matmul(b[rank:, :rank], linalg.solve(b[:rank, :rank], b[:rank, rank:]))
-    return turned * linalg.det(b[:rank, :rank]) * expanded_det(b[rank:, rank:] - rest)
+        return sign * expanded_det(b)
+    part = anp.matmul(b[rank:, :rank], linalg.solve(b[:rank, :rank], b[:rank, rank:]))
+    return sign * linalg.det(b[:rank, :rank]) * expanded_det(b[rank:, rank:] - part)
 
 
 def expanded_det(a):
-    """Expanded along the first row; of zeros, so that those of many rows have no derivative."""
-    size = np.shape(plain(a))[0]
+    """A determinant of zeros, along the first row; with more than four rows no slope is left."""
+    size = shape_of(a)[0]
     if size == 1:
         return a[0, 0]
     if size > 4:
@@ -183,7 +187,7 @@ def expanded_det(a):
 
 
 def slogdet_adjoint(argnums, ans, args, kwargs):
-    """autograd's, and the sign of a complex determinant, which turns."""
+    """autograd's rule, and the sign of a complex determinant, which turns."""
     if not np.all(plain(ans[0])):
         raise Refusal(
             "np.linalg.slogdet has no derivative rule for a singular matrix a: the logarithm is "
@@ -195,7 +199,7 @@ def slogdet_adjoint(argnums, ans, args, kwargs):
 
     def slogdet_pullback(g):
         factor = g[1] + 1j * anp.imag(g[0] * sign)
-        return (anp.reshape(factor, (*np.shape(plain(factor)), 1, 1)) * inverse,)
+        return (anp.reshape(factor, (*shape_of(factor), 1, 1)) * inverse,)
 
     return slogdet_pullback
 
@@ -205,34 +209,46 @@ declare(linalg.slogdet, adjoint=slogdet_adjoint)
 # ------------------------------------------------------------------------------ factors
 
 
+@lru_cache
+def lower_triangle(size):
+    """Ones below the diagonal, halves on it."""
+    halves = np.tri(size) - 0.5 * np.eye(size)
+    halves.flags.writeable = False
+    return halves
+
+
+def real_cholesky_pullback(argnums, ans, *args):
+    """I. Murray, "Differentiation of the Cholesky decomposition", 2016."""
+
+    def pull(g):
+        namespace, solve = namespace_of(g, ans), linalg.solve
+        if namespace is np:
+            from scipy.linalg import solve_triangular  # takes a while
+
+            solve = partial(solve_triangular, check_finite=False)
+        inner = lower_triangle(len(ans)) * namespace.dot(ans.T, g)
+        outer = solve(ans.T, solve(ans.T, inner.T).T)
+        return ((outer + outer.T) * 0.5,)
+
+    return pull
+
+
+real_cholesky_adjoint = quick(linalg.cholesky, is_one_matrix, real_cholesky_pullback)
+
+
+@of_one
+def complex_cholesky_adjoint(g, ans, a, upper=False):
+    lower, g = [conjugate_transposed(matrix) if upper else matrix for matrix in (ans, g)]
+    inner = lower_triangle(shape_of(ans)[-1]) * anp.matmul(transposed(lower), g)
+    left = linalg.solve(transposed(lower), inner)
+    whole = transposed(linalg.solve(conjugate_transposed(lower), transposed(left)))
+    return (whole + conjugate_transposed(whole)) / 2.0
+
+
 def cholesky_adjoint(argnums, ans, args, kwargs):
-    """I. Murray, "Differentiation of the Cholesky decomposition", 2016; for complex ones, too."""
-    upper = kwargs.get("upper", False)
-    if not (upper or anp.iscomplexobj(ans)):
-        autograds = primitive_vjps[linalg.cholesky](argnums, ans, args, kwargs)
-        if not is_one_matrix(ans):
-            return autograds
-
-        def real_pullback(g):
-            if not is_real_like(ans.dtype, g):
-                return autograds(g)
-            if namespace_of(g, ans) is np:
-                return (pull_cholesky(g, ans),)
-            return (pull_cholesky(g, ans, linalg.solve, anp.dot),)
-
-        return real_pullback
-    lower = conjugate_transposed(ans) if upper else ans
-    size = np.shape(plain(ans))[-1]
-    halves = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)
-
-    def cholesky_pullback(g):
-        g = conjugate_transposed(g) if upper else g
-        inner = halves * anp.matmul(transposed(lower), g)
-        left = linalg.solve(transposed(lower), inner)
-        whole = transposed(linalg.solve(conjugate_transposed(lower), transposed(left)))
-        return ((whole + conjugate_transposed(whole)) / 2.0,)
-
-    return cholesky_pullback
+    is_real = not (kwargs.get("upper", False) or anp.iscomplexobj(ans))
+    adjoint = real_cholesky_adjoint if is_real else complex_cholesky_adjoint
+    return adjoint(argnums, ans, args, kwargs)
 
 
 declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")

@@ -17,7 +17,7 @@ from autograd.core import primitive_vjps
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 
 LOST = 1e-3  # rounding errors over the result from which on there is an error
@@ -170,7 +170,7 @@ def eigh_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors of equal eigenvalues get NaN, which does no harm to the eigenvalues."""
     is_lower = (args[1] if len(args) > 1 else kwargs.get("UPLO", "L")).upper() == "L"
     values, vectors = ans[0], ans[1]
-    size = np.shape(plain(values))[-1]
+    size = shape_of(values)[-1]
     half = (anp.tril if is_lower else anp.triu)(tangents[0], -1 if is_lower else 1)
     whole = half + conjugate_transposed(half) + anp.real(tangents[0]) * np.eye(size)
     turned = anp.matmul(conjugate_transposed(vectors), anp.matmul(whole, vectors))
@@ -184,7 +184,7 @@ def diagonal(matrix):
 
 def reciprocal_gaps(values, none=np.nan):
     """One over the gap of each pair: zero on the diagonal; over ``none`` where values are equal."""
-    size = np.shape(plain(values))[-1]
+    size = shape_of(values)[-1]
     gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
     return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, none, gaps)
 
@@ -205,7 +205,7 @@ def pull_eig(values, vectors, g):
 
     Values are equal only where no vector is used.
     """
-    identity, turned = np.eye(np.shape(plain(values))[-1]), transposed(vectors)
+    identity, turned = np.eye(shape_of(values)[-1]), transposed(vectors)
     of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values, 1.0)
     along = anp.matmul(anp.matmul(turned, anp.conj(vectors)), anp.real(of_vectors) * identity)
     inner = identity * g[0][..., None, :] + quotients * of_vectors - quotients * along
@@ -275,7 +275,7 @@ def pull_svd(u, sizes, vh, g):
     """J. Townsend, as the tangent; in products none of which has more entries than the matrix."""
     v, gu, gv = conjugate_transposed(vh), g[0], conjugate_transposed(g[2])
     rows, columns = sizes[..., None, :], sizes[..., :, None]
-    identity = np.eye(np.shape(plain(sizes))[-1])
+    identity = np.eye(shape_of(sizes)[-1])
     quotients = 1.0 / (rows**2 - columns**2 + identity)
     of_u, of_v = anp.matmul(transposed(u), gu), anp.matmul(transposed(v), gv)
     inner = quotients * (of_u - conjugate_transposed(of_u)) * rows + identity * g[1][..., :, None]
@@ -303,7 +303,7 @@ def svd_tangent(argnums, tangents, ans, args, kwargs):
     of_u = quotients * (turned * rows + columns * adjoint)
     of_v = quotients * (columns * turned + adjoint * rows)
     if anp.iscomplexobj(plain(u)):
-        of_u = of_u + 1j * anp.imag(turned) * np.eye(np.shape(plain(sizes))[-1]) / rows
+        of_u = of_u + 1j * anp.imag(turned) * np.eye(shape_of(sizes)[-1]) / rows
     tangent_u = anp.matmul(u, of_u) + outside(u, anp.matmul(t, v)) / rows
     tangent_v = anp.matmul(v, of_v) + outside(v, anp.matmul(conjugate_transposed(t), u)) / rows
     return autograd_list([tangent_u, slopes, conjugate_transposed(tangent_v)])
@@ -311,7 +311,7 @@ def svd_tangent(argnums, tangents, ans, args, kwargs):
 
 def outside(basis, vectors):
     """The parts of vectors that are orthogonal to a basis; nothing if that is a whole one."""
-    rows, columns = np.shape(plain(basis))[-2:]
+    rows, columns = shape_of(basis)[-2:]
     if rows == columns:
         return anp.zeros_like(vectors)
     return vectors - anp.matmul(basis, anp.matmul(conjugate_transposed(basis), vectors))
@@ -331,7 +331,7 @@ def svd_needed(a: Any, full_matrices: bool = True, compute_uv: bool = True, **kw
 )
 def full_svd(a, full_matrices=True, compute_uv=True):
     """Of square matrices, which are full without more columns."""
-    shape = np.shape(plain(a))[-2:]
+    shape = shape_of(a)[-2:]
     if shape[0] != shape[1]:
         raise Refusal(
             f"np.linalg.svd has no derivative rule for full_matrices=True, the default, and a "

@@ -8,11 +8,11 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 from daskgrad.autodiff.rules.linalg_eigenvectors import eig_for_values, eigh_for_values
 from daskgrad.autodiff.rules.statistics import axes_at_end
-from daskgrad.autodiff.rules.twins import as_array, composed, shape_of
+from daskgrad.autodiff.rules.twins import as_array, composed
 
 # ------------------------------------------------------------------------- solutions, inverses
 
@@ -119,7 +119,7 @@ declare(known_sizes, adjoint=sizes_adjoint)
 
 @equivalent(linalg.tensorinv, keywords="ind")
 def tensorinv(a, ind=2):
-    shape = np.shape(plain(a))
+    shape = shape_of(a)
     rows = int(np.prod(shape[:ind]))
     return anp.reshape(linalg.inv(anp.reshape(a, (rows, -1))), shape[ind:] + shape[:ind])
 
@@ -130,7 +130,7 @@ def tensorsolve(a, b, axes=None):
         ndim = np.ndim(plain(a))
         axes = [n % ndim for n in axes]
         a = anp.transpose(a, [n for n in range(ndim) if n not in axes] + axes)
-    shape = np.shape(plain(a))[np.ndim(plain(b)) :]
+    shape = shape_of(a)[np.ndim(plain(b)) :]
     matrix = anp.reshape(a, (np.size(plain(b)), -1))
     return anp.reshape(linalg.solve(matrix, anp.ravel(b)), shape)
 
@@ -138,7 +138,7 @@ def tensorsolve(a, b, axes=None):
 @equivalent(linalg.matrix_power)
 def matrix_power(a, n):
     if n == 0:
-        return np.broadcast_to(np.eye(np.shape(plain(a))[-1]), np.shape(plain(a)))
+        return np.broadcast_to(np.eye(shape_of(a)[-1]), shape_of(a))
     square, n = (a, n) if n > 0 else (linalg.inv(a), -n)
     power = None
     while n:
@@ -156,7 +156,7 @@ def matrix_power(a, n):
 def qr(a, mode="reduced"):
     """As Q₀ R₀ is the plain matrix, B = A R₀⁻¹ is orthogonal here, and has the factors Q = B L⁻ᴴ
     and Lᴴ, where L Lᴴ = Bᴴ B (L. N. Trefethen, D. Bau, "Numerical Linear Algebra", lecture 23)."""
-    rows, columns = np.shape(plain(a))[-2:]
+    rows, columns = shape_of(a)[-2:]
     if mode not in ("reduced", "complete", "r") or (mode == "complete" and rows > columns):
         raise Refusal(
             f"np.linalg.qr has no derivative rule for mode={mode!r} and a matrix of shape "
@@ -165,7 +165,7 @@ def qr(a, mode="reduced"):
     square = a[..., :rows]
     triangle: Any = np.linalg.qr(plain(square), mode="r")
     # ranks are told by singular values, since rounding leaves the diagonal of R above zero
-    precision = max(np.shape(plain(square))[-2:]) * np.finfo(triangle.dtype).eps
+    precision = max(shape_of(square)[-2:]) * np.finfo(triangle.dtype).eps
     if np.any(np.linalg.matrix_rank(triangle, rtol=precision) < min(rows, columns)):
         raise Refusal(
             "np.linalg.qr has no derivative rule for a matrix a whose columns depend on each other"
@@ -249,9 +249,9 @@ def multi_dot(arrays, *, out=None):
     """A product of matrices in the order that takes the fewest multiplications."""
     if out is not None:
         raise TypeError("np.linalg.multi_dot does not take out= of traced values; leave it out")
-    sizes = [1 if np.ndim(plain(a)) == 1 else np.shape(plain(a))[0] for a in arrays[:1]]
-    sizes += [np.shape(plain(a))[-2:][0] for a in arrays[1:]]
-    sizes += [1 if np.ndim(plain(a)) == 1 else np.shape(plain(a))[1] for a in arrays[-1:]]
+    sizes = [1 if np.ndim(plain(a)) == 1 else shape_of(a)[0] for a in arrays[:1]]
+    sizes += [shape_of(a)[-2:][0] for a in arrays[1:]]
+    sizes += [1 if np.ndim(plain(a)) == 1 else shape_of(a)[1] for a in arrays[-1:]]
 
     @functools.cache
     def cheapest(first: int, last: int) -> tuple[int, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from autograd.numpy import linalg
 from autograd.numpy.numpy_vjps import unbroadcast
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, plain, shape_of
 
 
 class Norm(NamedTuple):
@@ -72,7 +72,7 @@ def flat_at_zero(slope, divisor):
 def norm_of(ans: Any, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Norm:
     if ord == 0:
         raise Refusal("np.linalg.norm with ord=0 counts entries, and has no derivative")
-    shape = np.shape(plain(x))
+    shape = shape_of(x)
     axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = tuple([n % len(shape) for n in axes])
     kept_shape = tuple([1 if n in axes else m for n, m in enumerate(shape)])
@@ -101,7 +101,7 @@ def norm_tangent(argnums, tangents, ans, args, kwargs):
     norm = norm_of(ans, *args, **kwargs)
     slope, divisor = norm.slope()
     total = anp.sum(anp.real(tangents[0] * slope), axis=norm.axis, keepdims=True)
-    return anp.reshape(total / divisor, np.shape(plain(ans)))
+    return anp.reshape(total / divisor, shape_of(ans))
 
 
 declare(

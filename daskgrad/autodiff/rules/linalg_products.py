@@ -6,9 +6,10 @@ and so give the same bits. They hold for vectors and matrices of one real dtype;
 else, and for a cotangent that somebody differentiates, autograd's hold.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
@@ -27,65 +28,30 @@ from daskgrad.autodiff.rules.declaration import (
     is_real_like,
     namespace_of,
     plain,
+    quick,
+    shape_of,
 )
 
 # -------------------------------------------------------------------------------------------------
 # Contractions: the adjoints of einsum as products of matrices, two operands at a time.
 #
-# autograd's adjoint is an einsum of all other operands and the cotangent, of which NumPy runs
-# through all subscripts at once. Here those that are cheapest together are multiplied first, by
-# BLAS. This holds for arrays of one real dtype; for everything else autograd's adjoint holds.
+# autograd's adjoint is one einsum of the cotangent and all other operands, in which NumPy runs
+# through all subscripts at once. Here the operands that are cheapest together are multiplied first,
+# by BLAS. This holds for arrays of one real dtype; for everything else autograd's adjoint holds.
 
 Shape = tuple[int, ...]
-Axes = tuple[int, ...]
-
-
-class Product(NamedTuple):
-    """The sum over products of two operands: that of matrices, once both are permuted and
-    reshaped; ``None`` for what changes nothing."""
-
-    subscripts: str
-    is_swapped: bool
-    permuted: tuple[Axes | None, Axes | None]
-    shapes: tuple[Shape | None, Shape | None]
-    multiply: str
-    shape: Shape | None
-    order: Axes | None
-
-    def __repr__(self) -> str:
-        return self.subscripts
-
-    def __call__(self, *operands):
-        namespace = namespace_of(*operands)
-        if self.multiply == "einsum":
-            return namespace.einsum(self.subscripts, *operands)
-        first, second = operands[::-1] if self.is_swapped else operands
-        first = arranged(first, self.permuted[0], self.shapes[0])
-        second = arranged(second, self.permuted[1], self.shapes[1])
-        found = getattr(namespace, self.multiply)(first, second)
-        if self.shape is not None:
-            found = found.reshape(self.shape)
-        return found if self.order is None else found.transpose(self.order)
-
-
-def arranged(array: Any, axes: Axes | None, shape: Shape | None) -> Any:
-    if axes is not None:
-        array = array.transpose(axes)
-    return array if shape is None else array.reshape(shape)
-
-
-Plan = Sequence[tuple[Sequence[int], Product]]  # the places of operands, from the last on
+Plan = Sequence[tuple[Sequence[int], Callable]]  # products, and the places of their operands
 
 
 def contract(plan: Plan, *operands: Any) -> Any:
-    """What is left of operands; each product goes to their end."""
-    rest = list(operands)
+    """The last product of a plan; each product goes to the end of the operands."""
+    remaining = list(operands)
     for places, product in plan:
-        rest.append(product(*[rest.pop(place) for place in places]))
-    return rest[0]
+        remaining.append(product(*[remaining.pop(place) for place in places]))
+    return remaining[0]
 
 
-def is_contraction(args: Sequence[Any], kwargs: dict) -> bool:
+def is_contraction(ans: Any, args: Sequence[Any], kwargs: dict) -> bool:
     """Whether arrays of one real dtype are summed over products, none of them over its own
     axes alone."""
     subscripts, *operands = args
@@ -94,7 +60,7 @@ def is_contraction(args: Sequence[Any], kwargs: dict) -> bool:
     dtype = getattr(operands[0], "dtype", None)
     if dtype is None or not is_real_like(dtype, *operands):
         return False
-    if 0 in [size for each in operands for size in each.shape]:
+    if 0 in [size for operand in operands for size in operand.shape]:
         return False
     terms, result = read(subscripts)
     others = [{*result, *"".join(terms[:n] + terms[n + 1 :])} for n in range(len(terms))]
@@ -105,42 +71,41 @@ def is_contraction(args: Sequence[Any], kwargs: dict) -> bool:
 @lru_cache
 def read(subscripts: str) -> tuple[tuple[str, ...], str]:
     """The subscripts of the operands, and of the result, which NumPy sorts if it is not named."""
-    given, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms, arrow, result = subscripts.replace(" ", "").partition("->")
     if not arrow:
-        letters = given.replace(",", "")
-        result = "".join(sorted([each for each in set(letters) if letters.count(each) == 1]))
-    return tuple(given.split(",")), result
-
-
-def plan_of(subscripts: str, number: int, *operands: np.ndarray) -> Plan:
-    """The products that make the cotangent of one operand, of that of the result and of the other
-    operands."""
-    return plan_of_shapes(subscripts, number, *[operand.shape for operand in operands])
+        letters = terms.replace(",", "")
+        result = "".join(sorted([letter for letter in set(letters) if letters.count(letter) == 1]))
+    return tuple(terms.split(",")), result
 
 
 @lru_cache(1024)
-def plan_of_shapes(subscripts: str, number: int, *shapes: Shape) -> Plan:
+def plan_of(subscripts: str, number: int, *shapes: Shape) -> Plan:
+    """The products of the result's cotangent and the other operands, of these shapes, that make
+    the cotangent of one operand."""
     terms, result = read(subscripts)
     sizes = dict(zip("".join(terms), [size for shape in shapes for size in shape], strict=True))
-    rest = [result, *terms[:number], *terms[number + 1 :]]
-    whole = f"{','.join(rest)}->{terms[number]}"
-    stand_ins = [np.broadcast_to(0.0, [sizes[letter] for letter in term]) for term in rest]
+    remaining = [result, *terms[:number], *terms[number + 1 :]]
+    whole = f"{','.join(remaining)}->{terms[number]}"
+    stand_ins = [np.broadcast_to(0.0, [sizes[letter] for letter in term]) for term in remaining]
     _, *path = np.einsum_path(whole, *stand_ins, optimize="greedy")[0]
     plan = []
     for places in path:
         places = sorted(places, reverse=True)
-        given = [rest.pop(place) for place in places]
-        later = {letter for term in [*rest, terms[number]] for letter in term}
-        letters = dict.fromkeys("".join(given))
-        found = "".join([letter for letter in letters if letter in later])
-        rest.append(found if rest else terms[number])
-        plan.append((tuple(places), product_of(given, rest[-1], sizes)))
+        factors = [remaining.pop(place) for place in places]
+        later = {letter for term in [*remaining, terms[number]] for letter in term}
+        letters = [letter for letter in dict.fromkeys("".join(factors)) if letter in later]
+        remaining.append("".join(letters) if remaining else terms[number])
+        plan.append((tuple(places), product_of(factors, remaining[-1], sizes)))
     return tuple(plan)
 
 
-def product_of(terms: Sequence[str], result: str, sizes: dict[str, int]) -> Product:
+def product_of(terms: Sequence[str], result: str, sizes: dict[str, int]) -> Callable:
+    """The sum over products of two operands as a product of matrices, if it is one."""
     subscripts = f"{','.join(terms)}->{result}"
-    by_einsum = Product(subscripts, False, (None, None), (None, None), "einsum", None, None)
+
+    def by_einsum(*operands: Any) -> Any:
+        return namespace_of(*operands).einsum(subscripts, *operands)
+
     if len(terms) != 2:
         return by_einsum
     first, second = map(set, terms)
@@ -148,37 +113,40 @@ def product_of(terms: Sequence[str], result: str, sizes: dict[str, int]) -> Prod
     if not summed or not first ^ second <= set(result):
         return by_einsum
     stack = [letter for letter in result if letter in first & second]
-    alone = [[each for each in result if each in own] for own in (first - second, second - first)]
-    is_swapped = [*stack, *alone[1], *alone[0]] == list(result)
+    rows, columns = ([x for x in result if x in own] for own in (first - second, second - first))
+    is_swapped = [*stack, *columns, *rows] == list(result)
     if is_swapped:
-        terms, alone = terms[::-1], alone[::-1]
-
-    def size(letters: Sequence[str]) -> int:
-        return int(np.prod([sizes[letter] for letter in letters], dtype=int))
-
-    def shape(*groups: Sequence[str]) -> Shape:
-        return (*[sizes[letter] for letter in groups[0]], *map(size, groups[1:]))
-
-    orders = [*stack, *alone[0], *summed], [*stack, *summed, *alone[1]]
+        terms, rows, columns = terms[::-1], columns, rows
+    orders = [*stack, *rows, *summed], [*stack, *summed, *columns]
     axes = [tuple(map(term.index, order)) for term, order in zip(terms, orders, strict=True)]
-    found = [*stack, *alone[0], *alone[1]]
-    last = tuple(map(found.index, result))
-    return Product(
-        subscripts,
-        is_swapped,
-        (unless_same(axes[0]), unless_same(axes[1])),
-        (
-            shape(stack, alone[0], summed) if len(alone[0]) != 1 or len(summed) != 1 else None,
-            shape(stack, summed, alone[1]) if len(alone[1]) != 1 or len(summed) != 1 else None,
-        ),
-        "matmul" if stack else "dot",
-        tuple([sizes[each] for each in found]) if any(len(x) != 1 for x in alone) else None,
-        unless_same(last),
+    stacked = [sizes[letter] for letter in stack]
+    height, inner, width = (
+        math.prod([sizes[letter] for letter in letters]) for letters in (rows, summed, columns)
     )
+    shapes = (*stacked, height, inner), (*stacked, inner, width)
+    letters = [*stack, *rows, *columns]
+    shape, last = tuple([sizes[x] for x in letters]), tuple(map(letters.index, result))
+
+    def by_matrices(*operands: Any) -> Any:
+        namespace = namespace_of(*operands)
+        ordered = operands[::-1] if is_swapped else operands
+        factors = [arranged(*parts) for parts in zip(ordered, axes, shapes, strict=True)]
+        product = (namespace.matmul if stack else namespace.dot)(*factors)
+        return turned(product if product.shape == shape else product.reshape(shape), last)
+
+    return by_matrices
 
 
-def unless_same(axes: Axes) -> Axes | None:
-    return None if axes == tuple(range(len(axes))) else axes
+def arranged(array: Any, axes: tuple[int, ...], shape: Shape) -> Any:
+    array = turned(array, axes)
+    return array if array.shape == shape else array.reshape(shape)
+
+
+def turned(array: Any, axes: tuple[int, ...]) -> Any:
+    return array if axes == IN_ORDER[: len(axes)] else array.transpose(axes)
+
+
+IN_ORDER = tuple(range(64))  # axes, of which NumPy has no more
 
 
 # ----------------------------------------------------------------------------- products of vectors
@@ -302,7 +270,7 @@ def outer(a, b):
 
 def cross_needed(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
     """autograd does not sum over broadcast axes."""
-    return np.shape(plain(a)) != np.shape(plain(b))
+    return shape_of(a) != shape_of(b)
 
 
 @equivalent(anp.cross, needed=cross_needed, arrays=2, keywords="axisa axisb axisc axis")
@@ -331,40 +299,34 @@ def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
     terms = operands[0].replace(" ", "").split("->")[0].replace("...", "").split(",")
     if any(len(set(term)) < len(term) for term in terms):
         return True
-    return any(1 in np.shape(plain(each)) for each in operands[1:]) and bool(stretched(*operands))
+    return any(1 in shape_of(each) for each in operands[1:]) and bool(stretched(*operands))
 
 
 def stretched(*operands: Any) -> set[str]:
     """The subscripts of axes that have length one in one operand, and another one in another."""
     terms, _, arrays = read_subscripts(operands)
-    shapes = [np.shape(plain(array)) for array in arrays]
+    shapes = [shape_of(array) for array in arrays]
     sizes = [*zip("".join(terms), [size for shape in shapes for size in shape], strict=True)]
     return {letter for letter, size in sizes if size == 1} & {
         letter for letter, size in sizes if size != 1
     }
 
 
-def einsum_adjoint(argnums, ans, args, kwargs):
-    autograds = primitive_vjps[anp.einsum](argnums, ans, args, kwargs)
-    if not is_contraction(args, kwargs):
-        return autograds
-    subscripts, *operands = args
-
-    def einsum_pullback(g):
-        if not is_real_like(operands[0].dtype, g):
-            return autograds(g)
-        found = []
+def contraction_pullback(argnums, ans, subscripts, *operands):
+    def pull(g):
+        cotangents = []
         for argnum in argnums:
-            others = [each for n, each in enumerate(operands, 1) if n != argnum]
-            found.append(contract(plan_of(subscripts, argnum - 1, *operands), g, *others))
-        return tuple(found)
+            others = [operand for n, operand in enumerate(operands, 1) if n != argnum]
+            plan = plan_of(subscripts, argnum - 1, *[operand.shape for operand in operands])
+            cotangents.append(contract(plan, g, *others))
+        return tuple(cotangents)
 
-    return einsum_pullback
+    return pull
 
 
 @equivalent(
     anp.einsum,
-    adjoint=einsum_adjoint,
+    adjoint=quick(anp.einsum, is_contraction, contraction_pullback),
     tangent=primitive_jvps[anp.einsum],
     needed=einsum_needed,
     arrays=10**9,
@@ -392,7 +354,7 @@ def read_subscripts(operands: tuple) -> tuple[list[str], str, list[Any]]:
 
 def drop_stretched(term: str, array: Any, letters: set[str]) -> tuple[str, Any]:
     """An operand without its axes of length one with these subscripts."""
-    shape = np.shape(plain(array))
+    shape = shape_of(array)
     axes = [axis for axis, letter in enumerate(term) if letter in letters and shape[axis] == 1]
     rest = "".join([letter for axis, letter in enumerate(term) if axis not in axes])
     return rest, anp.squeeze(array, tuple(axes)) if axes else array
@@ -407,53 +369,3 @@ def take_diagonals(term: str, array: Any) -> tuple[str, Any]:
             array = anp.diagonal(array, 0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
     return term, array
-
-
-# -------------------------------------------------------------------------------------------------
-# Matrix adjoints: those of solutions, inverses, Cholesky factors and traces of one real matrix.
-#
-# autograd's go through ``np.einsum``, which on small matrices takes several times as long as the
-# arithmetic, and is slow on large ones; that of ``solve`` solves once for each operand. Those here
-# call BLAS. They hold for one real matrix; for everything else autograd's hold.
-
-
-def pull_of_matrix(pulled, ans, dot=np.dot):
-    """The cotangent of a matrix from that of what was solved for, and the solution."""
-    if pulled.ndim == 1:
-        return dot(-pulled.reshape(-1, 1), ans.reshape(1, -1))
-    return -dot(pulled, ans.T)
-
-
-def pull_inverse(g, ans, dot=np.dot):
-    return -dot(dot(ans.T, g), ans.T)
-
-
-def upper_solved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    from scipy.linalg import solve_triangular  # where the first matrix is, as it takes a while
-
-    return solve_triangular(a, b, check_finite=False)
-
-
-def pull_cholesky(g, ans, solve=upper_solved, dot=np.dot):
-    """I. Murray, "Differentiation of the Cholesky decomposition", 2016."""
-    inner = lower_triangle(len(ans)) * dot(ans.T, g)
-    outer = solve(ans.T, solve(ans.T, inner.T).T)
-    return (outer + outer.T) * 0.5
-
-
-@lru_cache
-def lower_triangle(size: int) -> np.ndarray:
-    """Ones below the diagonal, halves on it."""
-    halves = np.tri(size) - 0.5 * np.eye(size)
-    halves.flags.writeable = False
-    return halves
-
-
-def pull_trace(g: Any, shape: tuple[int, int]) -> Any:
-    namespace = namespace_of(g)
-    if namespace is not np:
-        return namespace.where(np.eye(*shape, dtype=bool), g, np.zeros((), g.dtype))
-    rows, columns = shape
-    out = np.zeros(shape, g.dtype)
-    out.reshape(-1)[: min(rows, columns) * columns : columns + 1] = g
-    return out

@@ -8,8 +8,8 @@ import numpy as np
 from autograd.numpy import numpy_wrapper
 from autograd.tracer import getval, isbox
 
-from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain
-from daskgrad.autodiff.rules.twins import composed, shape_of
+from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.twins import composed
 
 
 def places_of(x: Any) -> np.ndarray:
@@ -87,7 +87,7 @@ def triangle(fun: Callable) -> None:
     """autograd does not add up the rows that NumPy makes of a vector."""
 
     def program(m, k=0):
-        ones = np.ones(2 * np.shape(plain(m)), plain(m).dtype)
+        ones = np.ones(2 * shape_of(m), plain(m).dtype)
         return m * fun(ones, k)
 
     declare(fun, program=program, needed=is_vector, keywords="k")

@@ -9,9 +9,9 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.math_reductions import deviation, is_given, variance
-from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded, shape_of
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded
 
 # ---------------------------------------------------------------------------------- cumulation
 
@@ -22,7 +22,7 @@ def cumprod(a, axis=None, dtype=None, out=None):
     a = a if dtype is None else anp.astype(a, dtype)
     axis = axis if np.ndim(plain(a)) else None
     a = anp.ravel(a) if axis is None else anp.moveaxis(a, axis, -1)
-    reach, count = 1, np.shape(plain(a))[-1]
+    reach, count = 1, shape_of(a)[-1]
     while reach < count:
         a = anp.concatenate([a[..., :reach], a[..., reach:] * a[..., :-reach]], axis=-1)
         reach *= 2
@@ -37,7 +37,7 @@ def cumulative(name: str, cumulate: Callable, neutral: float) -> None:
         total = cumulate(x, axis=axis, dtype=dtype)
         if not include_initial:
             return total
-        shape = list(np.shape(plain(x)))
+        shape = list(shape_of(x))
         shape[axis] = 1
         return anp.concatenate([np.full(shape, neutral), total], axis=axis)
 

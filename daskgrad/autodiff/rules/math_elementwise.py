@@ -21,6 +21,7 @@ from daskgrad.autodiff.rules.declaration import (
     is_real_like,
     kernel,
     plain,
+    shape_of,
 )
 
 # ------------------------------------------------------------------------------------ choices
@@ -276,7 +277,7 @@ declare(numpy_wrapper._astype, adjoint=astype_adjoint, keywords="copy order cast
 @equivalent(anp.linspace, arrays=2, keywords="num endpoint retstep dtype axis")
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *, device=None):
     """A line between two points for each entry of the ends."""
-    shape = np.broadcast_shapes(np.shape(plain(start)), np.shape(plain(stop)))
+    shape = np.broadcast_shapes(shape_of(start), shape_of(stop))
     places, step = np.linspace(0.0, 1.0, num, endpoint, retstep=True)
     places = places.reshape((num,) + (1,) * len(shape))
     line = anp.moveaxis(start * (1.0 - places) + stop * places, 0, axis)

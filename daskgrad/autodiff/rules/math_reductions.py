@@ -24,9 +24,11 @@ from daskgrad.autodiff.rules.declaration import (
     is_plain,
     is_real_like,
     kernel,
+    namespace_of,
     plain,
+    quick,
+    shape_of,
 )
-from daskgrad.autodiff.rules.linalg_products import pull_trace
 from daskgrad.autodiff.rules.twins import composed
 
 Given = Any  # np._NoValue, or what was given
@@ -126,7 +128,7 @@ def chosen_pullback(is_mean, argnums, ans, args, kwargs):
     where = given.pop("where")
     axes = {name: given[name] for name in given.keys() & {"axis", "keepdims"}}
     pull_sum = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
-    chosen = np.broadcast_to(where, np.shape(plain(args[0])))
+    chosen = np.broadcast_to(where, shape_of(args[0]))
     count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
     return lambda g: (anp.where(chosen, pull_sum(g / count)[0], 0.0),)
 
@@ -191,7 +193,7 @@ def variance(
 ):
     """The mean square distance of the chosen entries from their mean."""
     a = a if dtype is None else anp.astype(a, dtype)
-    chosen = np.broadcast_to(where if is_given(where) else True, np.shape(plain(a)))
+    chosen = np.broadcast_to(where if is_given(where) else True, shape_of(a))
     axes = {"axis": axis, "keepdims": True}
     count = np.sum(chosen, **axes)
     a = anp.where(chosen, a, 0.0)
@@ -318,9 +320,9 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=
     axis = axis if ndim else None
     axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
     factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
-    rest = np.shape(plain(factors))[len(axes) :]
+    rest = shape_of(factors)[len(axes) :]
     factors = anp.reshape(factors, (-1, *rest))
-    while (count := np.shape(plain(factors))[0]) > 1:
+    while (count := shape_of(factors)[0]) > 1:
         half = count // 2
         pairs = factors[:half] * factors[half : 2 * half]
         factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
@@ -335,14 +337,14 @@ def diff_needed(
     a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
 ) -> bool:
     """autograd ignores ``prepend`` and ``append``."""
-    return is_given(prepend) or is_given(append) or not 0 < n < np.shape(plain(a))[axis]
+    return is_given(prepend) or is_given(append) or not 0 < n < shape_of(a)[axis]
 
 
 @equivalent(anp.diff, needed=diff_needed, arrays=5, keywords="n axis prepend append")
 def diff(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     if n == 0:
         return a * 1.0
-    edge = list(np.shape(plain(a)))
+    edge = list(shape_of(a))
     edge[axis] = 1
     parts = [prepend] * is_given(prepend) + [a] + [append] * is_given(append)
     parts = [part if np.ndim(plain(part)) else part * np.ones(edge) for part in parts]
@@ -354,7 +356,7 @@ def diff(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
 
 def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
     """autograd supposes a spacing of one, and arrays that are long enough for all cases."""
-    shape, axes = np.shape(plain(f)), gradient_axes(f, axis)
+    shape, axes = shape_of(f), gradient_axes(f, axis)
     return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
 
 
@@ -384,7 +386,7 @@ def along(f, gap, axis, edge_order):
     makes of unit vectors, and those too far apart to meet share an array.
     """
     f = anp.moveaxis(f, axis, -1)
-    count = np.shape(plain(f))[-1]
+    count = shape_of(f)[-1]
     here, reach = np.arange(count), min(edge_order, count - 1)
     period = 2 * reach + 1
     total = 0.0
@@ -400,7 +402,7 @@ def between(f, places, axis, edge_order):
     """The differences along one axis of a traced spacing: the slopes of parabolas through three
     entries, and at the ends those of lines for ``edge_order=1``."""
     f = anp.moveaxis(f, axis, -1)
-    count = np.shape(plain(f))[-1]
+    count = shape_of(f)[-1]
     if not np.ndim(plain(places)):
         places = places * np.arange(count)
     gaps = places[1:] - places[:-1]
@@ -426,17 +428,28 @@ def trace_needed(
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
 
 
-def trace_adjoint(argnums, ans, args, kwargs):
-    autograds = primitive_vjps[anp.trace](argnums, ans, args, kwargs)
-    (x, *rest) = args
-    if rest or kwargs or not is_real_like(np.dtype(float), x, ans) or x.ndim != 2:
-        return autograds
-    return lambda g: (pull_trace(g, x.shape),) if is_real_like(ans.dtype, g) else autograds(g)
+def sums_one_diagonal(ans, args, kwargs):
+    (x, *others) = args
+    is_usual = not (others or kwargs) and is_real_like(np.dtype(float), x, ans)
+    return is_usual and x.ndim == 2
+
+
+def trace_pullback(argnums, ans, x):
+    rows, columns = shape = x.shape
+
+    def pull(g):
+        if namespace_of(g) is not np:
+            return (anp.where(np.eye(*shape, dtype=bool), g, np.zeros((), g.dtype)),)
+        out = np.zeros(shape, g.dtype)
+        out.reshape(-1)[: min(rows, columns) * columns : columns + 1] = g
+        return (out,)
+
+    return pull
 
 
 @equivalent(
     anp.trace,
-    adjoint=trace_adjoint,
+    adjoint=quick(anp.trace, sums_one_diagonal, trace_pullback),
     tangent=primitive_jvps[anp.trace],
     needed=trace_needed,
     keywords="offset axis1 axis2 dtype",

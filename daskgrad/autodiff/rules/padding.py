@@ -7,9 +7,9 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import Refusal, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.manipulation import places_of
-from daskgrad.autodiff.rules.twins import composed, shape_of, within
+from daskgrad.autodiff.rules.twins import composed, within
 
 REPEATED = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
 

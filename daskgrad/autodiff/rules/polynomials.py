@@ -7,9 +7,9 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.linalg_matrices import least_squares
-from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, recorded, shape_of
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, recorded
 
 
 def vander_adjoint(argnums, ans, args, kwargs):

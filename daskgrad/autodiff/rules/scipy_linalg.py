@@ -10,7 +10,7 @@ from autograd.core import primitive_jvps
 from autograd.extend import primitive
 from autograd.scipy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.linalg_eigenvectors import LOST
 
 
@@ -49,7 +49,7 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, **kwargs):
     if has_stacks(a, b):
         refuse_stacks("solve_triangular")()
     if unit_diagonal:
-        size = np.shape(plain(a))[-1]
+        size = shape_of(a)[-1]
         a = a * (1.0 - np.eye(size)) + np.eye(size)
     if not (np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))):
         return linalg.solve_triangular(a, b, trans=trans, lower=lower)
@@ -64,7 +64,7 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, **kwargs):
 
 def shift(row, by):
     """The entries ``by`` places further on, zeros beyond the ends."""
-    count = np.shape(plain(row))[0]
+    count = shape_of(row)[0]
     places = np.arange(count) + by
     inside = (places >= 0) & (places < count)
     inside = inside.reshape((count,) + (1,) * (np.ndim(plain(row)) - 1))
@@ -79,7 +79,7 @@ def solve_banded_adjoint(argnums, ans, args, kwargs):
 
     def solve_banded_pullback(g):
         b = linalg.solve_banded((upper, lower), flipped, g)
-        columns = [anp.reshape(part, (np.shape(plain(part))[0], -1)) for part in (b, ans)]
+        columns = [anp.reshape(part, (shape_of(part)[0], -1)) for part in (b, ans)]
         parts = [shift(columns[0], r - upper) * columns[1] for r in range(rows)]
         a = -anp.array([anp.sum(part, axis=1) for part in parts])
         return tuple([{1: a, 2: b}[argnum] for argnum in argnums])
@@ -178,7 +178,7 @@ def expm_adjoint(argnums, ans, args, kwargs):
     (1996). All orders follow.
     """
     turned = anp.swapaxes(args[0], -1, -2)
-    size = np.shape(plain(turned))[-1]
+    size = shape_of(turned)[-1]
 
     def expm_pullback(g):
         above = anp.concatenate([turned, g], axis=-1)
@@ -201,7 +201,7 @@ def lu_packed(a):
 
 def lu_adjoint(argnums, ans, args, kwargs):
     """From dL = L tril(L⁻¹ dA U⁻¹, -1) and dU = triu(L⁻¹ dA U⁻¹) U, transposed."""
-    lower = anp.tril(ans, -1) + np.eye(np.shape(plain(ans))[-1])
+    lower = anp.tril(ans, -1) + np.eye(shape_of(ans)[-1])
     upper = anp.triu(ans)
 
     def lu_pullback(g):

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.signal
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import declare, each_of, plain, sum_of
+from daskgrad.autodiff.rules.declaration import declare, each_of, plain, shape_of, sum_of
 
 METHODS: dict[str, Callable] = {
     **{each: scipy.signal.convolve for each in ("auto", "direct", "fft")},
@@ -74,8 +74,8 @@ def lagged(u, v, count):
 
 def start(b, poles, x):
     """The state of a filter at rest."""
-    states = max(np.shape(plain(b))[0], np.shape(plain(poles))[0] + 1) - 1
-    return np.zeros((*np.shape(plain(x))[:-1], states))
+    states = max(shape_of(b)[0], shape_of(poles)[0] + 1) - 1
+    return np.zeros((*shape_of(x)[:-1], states))
 
 
 def at_rest(b, poles, x):
@@ -93,8 +93,8 @@ ONE, NOTHING = np.ones(1), np.zeros(0)
 def lfilter_adjoint(argnums, ans, args, kwargs):
     """From A y = B x + z, with the matrices A and B of the delays: the filter runs backwards."""
     b, poles, x, zi = args
-    zeros, order = np.shape(plain(b))[0], np.shape(plain(poles))[0]
-    states = np.shape(plain(zi))[-1]
+    zeros, order = shape_of(b)[0], shape_of(poles)[0]
+    states = shape_of(zi)[-1]
 
     def lfilter_pullback(g):
         turned = backwards(ONE, poles, g)
@@ -111,7 +111,7 @@ def lfilter_adjoint(argnums, ans, args, kwargs):
 
 def fit(rows, size):
     """The first ``size`` columns, zeros after the last one."""
-    *stack, there = np.shape(plain(rows))
+    *stack, there = shape_of(rows)
     if there >= size:
         return rows[..., :size]
     return anp.concatenate([rows, np.zeros((*stack, size - there))], axis=-1)
@@ -119,7 +119,7 @@ def fit(rows, size):
 
 def lfilter_tangent(argnums, tangents, ans, args, kwargs):
     b, poles, x, _ = args
-    size = np.shape(plain(x))[-1]
+    size = shape_of(x)[-1]
     rules = {
         0: lambda t: at_rest(t, NOTHING, x),
         1: lambda t: -at_rest(anp.concatenate([[0.0], t]), NOTHING, ans),

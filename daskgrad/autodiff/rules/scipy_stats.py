@@ -9,7 +9,7 @@ from autograd.core import primitive_vjps
 from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special, stats
 
-from daskgrad.autodiff.rules.declaration import declare, plain
+from daskgrad.autodiff.rules.declaration import declare, plain, shape_of
 from daskgrad.autodiff.rules.special_distributions import t_by_df
 from daskgrad.autodiff.rules.special_errors import log_ndtr_slope
 from daskgrad.autodiff.rules.special_incomplete import beta_by, gamma_by_a
@@ -122,7 +122,7 @@ def of_rows(fun: Callable) -> None:
         return np.ndim(plain(x)) > 2
 
     def program(x, *args, **kwargs):
-        *shape, dimension = np.shape(plain(x))
+        *shape, dimension = shape_of(x)
         return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
 
     declare(fun, program=program, needed=needed, arrays=3, keywords="allow_singular")

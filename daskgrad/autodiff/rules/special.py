@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.scipy import special
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
 from daskgrad.autodiff.rules.math_reductions import extreme_needed, normal_axes
 
@@ -45,7 +45,7 @@ def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwarg
     if extreme_needed(a, axis) or b is None:
         return True
     is_number = isinstance(b, int | float)  # in a tenth of the time
-    return not is_number and np.shape(b) not in ((), np.shape(plain(a)))
+    return not is_number and np.shape(b) not in ((), shape_of(a))
 
 
 @equivalent(special.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
@@ -53,7 +53,7 @@ def logsumexp(a, axis=None, b=1.0, keepdims=False):
     """With weights of the array's shape, and axes in order."""
     b = 1.0 if b is None else b
     if np.ndim(b):
-        a = anp.broadcast_to(a, np.broadcast_shapes(np.shape(plain(a)), np.shape(b)))
-        b = np.broadcast_to(b, np.shape(plain(a)))
+        a = anp.broadcast_to(a, np.broadcast_shapes(shape_of(a), np.shape(b)))
+        b = np.broadcast_to(b, shape_of(a))
     axis = normal_axes(axis, np.ndim(plain(a)))
     return special.logsumexp(a, axis=axis, b=b, keepdims=keepdims)

@@ -6,7 +6,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.declaration import plain
+from daskgrad.autodiff.rules.declaration import plain, shape_of
 from daskgrad.autodiff.rules.special_incomplete import (
     beta_by,
     beta_density,
@@ -211,8 +211,8 @@ def kolmogorov_slope(ans, x):
 
 def smirnov_slope(ans, n, d):
     """Of Σ C(n, v) d (d + v/n)^(v - 1) (1 - d - v/n)^(n - v), v up to n (1 - d)."""
-    d = d + np.zeros(np.broadcast_shapes(np.shape(plain(n)), np.shape(plain(d))))
-    number = np.broadcast_to(np.asarray(n, float), np.shape(plain(d)))[..., None]
+    d = d + np.zeros(np.broadcast_shapes(shape_of(n), shape_of(d)))
+    number = np.broadcast_to(np.asarray(n, float), shape_of(d))[..., None]
     d = anp.reshape(d, (*anp.shape(d), 1))
     v = np.arange(np.max(number, initial=0.0) + 1.0)
     there = (v < number * (1.0 - plain(d))) & (plain(d) > 0.0)

@@ -12,7 +12,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import kernel, plain
+from daskgrad.autodiff.rules.declaration import kernel, plain, shape_of
 from daskgrad.autodiff.rules.special_slopes import Row, enter, inverse, special
 
 # ------------------------------------------------------------ integrals over a half line, graded
@@ -52,7 +52,7 @@ def column(x):
 
 def spread(*args):
     """Arguments in double precision and one shape."""
-    shape = np.broadcast_shapes(*[np.shape(plain(arg)) for arg in args])
+    shape = np.broadcast_shapes(*[shape_of(arg) for arg in args])
     return [arg * 1.0 + np.zeros(shape) for arg in args]
 
 

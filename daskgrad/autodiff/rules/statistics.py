@@ -12,7 +12,7 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.math_reductions import is_given
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, within
 
@@ -25,7 +25,7 @@ def axes_at_end(a, axis):
         return anp.ravel(a)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
-    rest = np.shape(plain(a))[: np.ndim(plain(a)) - len(axes)]
+    rest = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
     return anp.reshape(a, (*rest, -1))
 
 
@@ -51,7 +51,7 @@ def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[
         return found, found
     count = np.sum(~np.isnan(ranks), axis=-1)
     slope = np.where((found > 0) & (found < count - 1), count + SLOPES[method], 0.0)
-    q = anp.reshape(q, np.shape(plain(q)) + (1,) * count.ndim)
+    q = anp.reshape(q, shape_of(q) + (1,) * count.ndim)
     return found, found + slope * (q - plain(q))
 
 
@@ -61,7 +61,7 @@ def quantile_program(numpys: Callable, unit: float) -> Callable:
     ):
         keepdims = is_given(keepdims) and keepdims
         reduced = np.sum(plain(a), axis=axis, keepdims=keepdims)
-        shape = np.shape(plain(q)) + reduced.shape
+        shape = shape_of(q) + reduced.shape
         a = axes_at_end(a, axis)
         values = plain(a)
         order = np.argsort(values, axis=-1, kind="stable")
@@ -114,8 +114,8 @@ def ptp(a, axis=None, out=None, keepdims=np._NoValue):
 
 def aligned_weights(a, axis, weights):
     """Weights with the array's axes, if they are given for the reduced axes alone."""
-    shape = np.shape(plain(a))
-    if np.shape(plain(weights)) == shape:
+    shape = shape_of(a)
+    if shape_of(weights) == shape:
         return weights
     axes = axis if isinstance(axis, tuple) else (axis,)
     axes = tuple([n % len(shape) for n in axes])
@@ -143,7 +143,7 @@ def as_rows(x, rowvar, is_first):
     """Observations of one variable in a row."""
     is_single = np.ndim(plain(x)) < 2
     x = anp.reshape(x, (1, -1)) if is_single else x
-    is_row = is_single if is_first else np.shape(plain(x))[0] == 1
+    is_row = is_single if is_first else shape_of(x)[0] == 1
     return x if rowvar or is_row else anp.transpose(x)
 
 
@@ -154,14 +154,14 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
         x = anp.concatenate([x, as_rows(y, rowvar, False)], axis=0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     given = [w for w in (fweights, aweights) if w is not None]
-    weights: Any = np.ones(np.shape(plain(x))[1], plain(x).real.dtype)
+    weights: Any = np.ones(shape_of(x)[1], plain(x).real.dtype)
     for weight in given:
         weights = weights * weight
     total = anp.sum(weights)
     gaps = x - anp.sum(x * weights, axis=1, keepdims=True) / total
     lost = ddof if aweights is None else ddof * anp.sum(weights * aweights) / total
     found = anp.dot(gaps, anp.conj(anp.transpose(gaps * weights))) / (total - lost)
-    return found[0, 0] if np.shape(plain(found)) == (1, 1) else found
+    return found[0, 0] if shape_of(found) == (1, 1) else found
 
 
 @equivalent(anp.corrcoef, arrays=2, keywords="y rowvar dtype")

@@ -101,10 +101,6 @@ def within(given: Any) -> bool:
     return isbox(given)
 
 
-def shape_of(array: Any) -> tuple:
-    return np.shape(plain(array))
-
-
 def joined(arrays: Any) -> Any:
     """All entries of arrays, in a vector."""
     return anp.concatenate([anp.ravel(array) for array in arrays])
