@@ -18,7 +18,7 @@ def logsumexp(
 ) -> Any:
     """The logarithm of a sum of ``b * exp(a)``; with ``return_sign`` of its size, and the sign."""
     if b is None and not return_sign:
-        return rules.special.logsumexp(a, axis=axis, keepdims=keepdims)
+        return rules.autograds.logsumexp(a, axis=axis, keepdims=keepdims)
     a, b = operand(a), 1.0 if b is None else operand(b)
     is_term = np.not_equal(value(b), 0.0)
     peak = np.max(np.where(is_term, np.real(value(a)), -np.inf), axis=axis, keepdims=True)

@@ -6,7 +6,7 @@ faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Ind
 when they are used: a model may refill its index buffer before the backward pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -236,34 +236,18 @@ def require_plain_index(argnums: tuple) -> None:
         )
 
 
-def transpose_rule(argnums, ans, args, kwargs):
-    array, axes = _transpose_axes(*args, **kwargs)
-    return Transposition(vspace(array), axes)
+def moving(fun):
+    """The adjoint of a function that changes the order of axes.
 
+    An array whose axes have the lengths 0, 1, 2 ... shows the order.
+    """
 
-def _transpose_axes(a: Any, axes: Any = None) -> tuple[Any, tuple[int, ...]]:
-    ndim = np.ndim(plain(a))
-    given = reversed(range(ndim)) if axes is None else axes
-    return a, tuple([int(axis) % ndim for axis in given])
+    def adjoint(argnums, ans, args, kwargs):
+        array, *order = args
+        moved = fun(np.empty(range(np.ndim(plain(array)))), *order, **kwargs)
+        return Transposition(vspace(array), moved.shape)
 
-
-def swapaxes_rule(argnums, ans, args, kwargs):
-    return moved(np.swapaxes, *args, **kwargs)
-
-
-def moveaxis_rule(argnums, ans, args, kwargs):
-    return moved(np.moveaxis, *args, **kwargs)
-
-
-def matrix_transpose_rule(argnums, ans, args, kwargs):
-    return moved(np.matrix_transpose, *args)
-
-
-def moved(move: Callable, a: Any, *args: Any, **kwargs: Any) -> Transposition:
-    """The pullback of a function that changes the order of axes: which one, it shows itself on an
-    array whose axes have the lengths 0, 1, 2 ..."""
-    shown = move(np.empty(range(np.ndim(plain(a)))), *args, **kwargs)
-    return Transposition(vspace(a), shown.shape)
+    return adjoint
 
 
 def _take_index(a, indices, axis=None, out=None, mode="raise"):
@@ -307,22 +291,10 @@ def _is_basic(part: Any) -> bool:
 
 declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
 declare(anp.take, adjoint=take_rule, keywords="indices axis mode")
-declare(
-    anp.transpose,
-    adjoint=transpose_rule,
-    tangent=primitive_jvps[anp.transpose],
-    keywords="axes",
-)
-declare(
-    anp.swapaxes,
-    adjoint=swapaxes_rule,
-    tangent=primitive_jvps[anp.swapaxes],
-    keywords="axis1 axis2",
-)
-declare(
-    anp.moveaxis,
-    adjoint=moveaxis_rule,
-    tangent=primitive_jvps[anp.moveaxis],
-    keywords="source destination",
-)
-declare(linalg.matrix_transpose, anp.matrix_transpose, adjoint=matrix_transpose_rule)
+for fun, keywords in (
+    (anp.transpose, "axes"),
+    (anp.swapaxes, "axis1 axis2"),
+    (anp.moveaxis, "source destination"),
+):
+    declare(fun, adjoint=moving(fun.fun), tangent=primitive_jvps[fun], keywords=keywords)
+declare(linalg.matrix_transpose, anp.matrix_transpose, adjoint=moving(np.matrix_transpose))

@@ -1,42 +1,128 @@
-"""SciPy's special functions; imported once autograd's module for them is."""
+"""SciPy's special functions: ufuncs that autograd does not know become primitives, by tables.
 
+A table has a row for each function. A row has for each argument a *slope*, the derivative at each
+entry as a function ``(ans, *args)`` (a tuple for several results), or ``zero``, or a text for an
+argument whose derivative is refused. Slopes are written in functions that have rules, so that all
+orders follow. The modules ``special_*`` are the tables, by field.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from autograd.scipy import special
+import scipy.special
+from autograd.core import primitive_vjps
+from autograd.extend import defvjp_argnums, primitive
+from autograd.scipy import special as autograds
+from autograd.tracer import trace_primitives_map
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    KNOWN,
+    Refusal,
+    declare,
+    equivalent,
+    plain,
+    require_derivative,
+    shape_of,
+)
 from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
 from daskgrad.autodiff.rules.math_reductions import extreme_needed, normal_axes
 
+ORDER, DEGREE, PARAMETER = "the order", "the degree", "a parameter"
+COUNT = "a number of trials"
 
-def ive_slope(ans, n, x):
-    if anp.iscomplexobj(x):
+Row = Sequence[Any]  # slopes, and texts
+
+
+class Ufuncs:
+    """SciPy's special functions as primitives, by their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        ufunc = getattr(scipy.special._ufuncs, name)
+        return trace_primitives_map.get(ufunc) or primitive(ufunc)
+
+
+special = Ufuncs()
+
+
+def zero(ans: Any, *args: Any) -> float:
+    """The slope of what is piecewise constant."""
+    return 0.0
+
+
+def enter(table: Mapping[str, Row]) -> None:
+    """Declares the rules of a table's functions; an older SciPy has fewer."""
+    for name, row in table.items():
+        if hasattr(scipy.special._ufuncs, name):
+            declare_slopes(getattr(special, name), row)
+
+
+def declare_slopes(fun: Callable, row: Row) -> None:
+    """Declares them to autograd, too, since a model may call its ``grad``."""
+    refused = {n: f"x{n + 1}, {slope}" for n, slope in enumerate(row) if isinstance(slope, str)}
+    by_slopes = slopes_adjoint(*row)
+
+    def adjoint(argnums, ans, args, kwargs):
+        require_derivative(fun, argnums)
+        return by_slopes(argnums, ans, args, kwargs)
+
+    declare(fun, adjoint=adjoint, refused=refused)
+    if fun not in primitive_vjps:
+        defvjp_argnums(fun, adjoint)
+    KNOWN.add(fun)
+
+
+def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | None]) -> list[Any]:
+    """The slopes of the function that solves ``f(args) = y`` for one of the arguments of ``f``.
+
+    ``row`` has the slopes of ``f``, ``arguments(ans, *args)`` are the arguments of ``f``, and
+    ``order`` tells of each argument of the inverse which one of ``f`` it is; ``None`` for ``y``.
+    """
+
+    def slope_by(place: int | None) -> Callable | str:
+        if place is not None and (isinstance(row[place], str) or row[place] is zero):
+            return row[place]
+
+        def slope(ans, *args):
+            given = arguments(ans, *args)
+            y = args[order.index(None)]
+            steep = row[solved](y, *given)
+            return 1.0 / steep if place is None else -row[place](y, *given) / steep
+
+        return slope
+
+    return [slope_by(place) for place in order]
+
+
+def choose(near, x, inside, outside, at, away):
+    """``inside(x)`` where ``near``, elsewhere ``outside(x)``; each is computed only where it is
+    meant, and at a number where it is smooth otherwise."""
+    return anp.where(near, inside(anp.where(near, x, at)), outside(anp.where(near, away, x)))
+
+
+def polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    """By Horner's rule; the constant comes first."""
+    total: Any = 0.0
+    for coefficient in reversed(coefficients):
+        total = total * x + coefficient
+    return total
+
+
+def require_real(name: str, *args: Any) -> None:
+    if any(anp.iscomplexobj(arg) for arg in args):
         raise Refusal(
-            "special.ive has no derivative rule for a complex x2; write special.iv(n, z) * "
-            "np.exp(-np.abs(np.real(z)))"
+            f"special.{name} has no derivative rule for complex numbers, of which it is no "
+            f"holomorphic function; write it with the unscaled function"
         )
-    return (special.ive(n - 1, x) + special.ive(n + 1, x)) / 2.0 - anp.sign(x) * ans
 
 
-for fun, slope in (
-    (special.jn, lambda ans, n, x: (special.jn(n - 1, x) - special.jn(n + 1, x)) / 2.0),
-    (special.yn, lambda ans, n, x: (special.yn(n - 1, x) - special.yn(n + 1, x)) / 2.0),
-    (special.iv, lambda ans, n, x: (special.iv(n - 1, x) + special.iv(n + 1, x)) / 2.0),
-    (special.ive, ive_slope),
-):
-    declare(fun, adjoint=slopes_adjoint(None, slope), refused={0: "x1, the order"})
+# --------------------------------------------------------------------- autograd's own functions
 
 declare(  # autograd does not sum over broadcast axes
-    special.polygamma,
-    adjoint=slopes_adjoint(None, lambda ans, n, x: special.polygamma(n + 1, x)),
+    autograds.polygamma,
+    adjoint=slopes_adjoint(None, lambda ans, n, x: autograds.polygamma(n + 1, x)),
     refused={0: "n, the order"},
-)
-
-
-declare(  # autograd's loses all digits where the function is nearly one
-    special.expit, adjoint=slopes_adjoint(lambda ans, x: ans * special.expit(-x))
 )
 
 
@@ -48,12 +134,11 @@ def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwarg
     return not is_number and np.shape(b) not in ((), shape_of(a))
 
 
-@equivalent(special.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
+@equivalent(autograds.logsumexp, needed=logsumexp_needed, keywords="axis b keepdims")
 def logsumexp(a, axis=None, b=1.0, keepdims=False):
-    """With weights of the array's shape, and axes in order."""
     b = 1.0 if b is None else b
     if np.ndim(b):
         a = anp.broadcast_to(a, np.broadcast_shapes(shape_of(a), np.shape(b)))
         b = np.broadcast_to(b, shape_of(a))
     axis = normal_axes(axis, np.ndim(plain(a)))
-    return special.logsumexp(a, axis=axis, b=b, keepdims=keepdims)
+    return autograds.logsumexp(a, axis=axis, b=b, keepdims=keepdims)

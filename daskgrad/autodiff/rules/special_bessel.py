@@ -5,13 +5,14 @@ differential equation.
 """
 
 import math
+import operator
 from collections.abc import Callable
 
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.declaration import plain
-from daskgrad.autodiff.rules.special_slopes import (
+from daskgrad.autodiff.rules.declaration import Refusal, plain
+from daskgrad.autodiff.rules.special import (
     ORDER,
     PARAMETER,
     Row,
@@ -25,40 +26,34 @@ from daskgrad.autodiff.rules.special_slopes import (
 # ----------------------------------------------------------------------------- Bessel's functions
 
 
-def cylinder(name: str, own: complex = 0.0) -> Callable:
-    """(C(v - 1) - C(v + 1)) / 2 (DLMF 10.6.1), and what comes of an exponential factor."""
+def cylinder(name, combined=operator.sub, factor=0.5, own=0.0, is_scaled=False):
+    """(C(v - 1) ∓ C(v + 1)) / 2 (DLMF 10.6.1, 10.29.1), and ``own`` of the value, from an
+    exponential factor.
+
+    ``is_scaled``: by exp(-|Im z|), which is one for real numbers.
+    """
 
     def slope(ans, v, z):
+        if is_scaled:
+            require_real(name, z)
         fun = getattr(special, name)
-        found = 0.5 * (fun(v - 1, z) - fun(v + 1, z))
-        return found + own * ans if own else found
-
-    return slope
-
-
-def real_cylinder(name: str) -> Callable:
-    """With the factor exp(-|Im z|), which is one for real numbers."""
-
-    def slope(ans, v, z):
-        require_real(name, z)
-        return cylinder(name)(ans, v, z)
-
-    return slope
-
-
-def macdonald(name: str, own: float = 0.0) -> Callable:
-    """-(K(v - 1) + K(v + 1)) / 2 (DLMF 10.29.1)."""
-
-    def slope(ans, v, z):
-        fun = getattr(special, name)
-        found = -0.5 * (fun(v - 1, z) + fun(v + 1, z))
-        return found + own * ans if own else found
+        between = factor * combined(fun(v - 1, z), fun(v + 1, z))
+        return between + own * ans if own else between
 
     return slope
 
 
 def kn_slope(ans, n, x):
     return -0.5 * (special.kn(np.abs(n - 1), x) + special.kn(n + 1, x))
+
+
+def ive_slope(ans, n, x):
+    if anp.iscomplexobj(x):
+        raise Refusal(
+            "special.ive has no derivative rule for a complex x2; write special.iv(n, z) * "
+            "np.exp(-np.abs(np.real(z)))"
+        )
+    return cylinder("ive", operator.add)(ans, n, x) - anp.sign(x) * ans
 
 
 def struve_slope(name: str, sign: float) -> Callable:
@@ -83,16 +78,16 @@ def i1e_slope(ans, x):
 
 enter(
     {
-        "yv": [ORDER, cylinder("yv")],
-        "jve": [ORDER, real_cylinder("jve")],
-        "yve": [ORDER, real_cylinder("yve")],
-        "kv": [ORDER, macdonald("kv")],
-        "kve": [ORDER, macdonald("kve", 1.0)],
+        **{name: [ORDER, cylinder(name)] for name in ("jv", "yn", "yv", "hankel1", "hankel2")},
+        "jve": [ORDER, cylinder("jve", is_scaled=True)],
+        "yve": [ORDER, cylinder("yve", is_scaled=True)],
+        "hankel1e": [ORDER, cylinder("hankel1e", own=-1j)],
+        "hankel2e": [ORDER, cylinder("hankel2e", own=1j)],
+        "iv": [ORDER, cylinder("iv", operator.add)],
+        "ive": [ORDER, ive_slope],
+        "kv": [ORDER, cylinder("kv", operator.add, -0.5)],
+        "kve": [ORDER, cylinder("kve", operator.add, -0.5, 1.0)],
         "kn": [ORDER, kn_slope],
-        "hankel1": [ORDER, cylinder("hankel1")],
-        "hankel1e": [ORDER, cylinder("hankel1e", -1j)],
-        "hankel2": [ORDER, cylinder("hankel2")],
-        "hankel2e": [ORDER, cylinder("hankel2e", 1j)],
         "k0": [lambda ans, x: -special.k1(x)],
         "k1": [lambda ans, x: -special.k0(x) - ans / x],
         "k0e": [lambda ans, x: ans - special.k1e(x)],

@@ -7,14 +7,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.autodiff.rules.declaration import plain, shape_of
-from daskgrad.autodiff.rules.special_incomplete import (
-    beta_by,
-    beta_density,
-    gamma_by_a,
-    gamma_density,
-    negative,
-)
-from daskgrad.autodiff.rules.special_slopes import (
+from daskgrad.autodiff.rules.special import (
     COUNT,
     PARAMETER,
     Row,
@@ -23,6 +16,13 @@ from daskgrad.autodiff.rules.special_slopes import (
     inverse,
     special,
     zero,
+)
+from daskgrad.autodiff.rules.special_incomplete import (
+    beta_by,
+    beta_density,
+    gamma_by_a,
+    gamma_density,
+    negative,
 )
 
 POINT = "the point of a noncentral distribution"

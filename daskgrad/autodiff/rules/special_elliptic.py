@@ -11,7 +11,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.autodiff.rules.declaration import Refusal, plain
-from daskgrad.autodiff.rules.special_slopes import choose, enter, polynomial, special
+from daskgrad.autodiff.rules.special import choose, enter, polynomial, special
 
 NEAR, AWAY = 0.1, 0.5
 FIRST = [math.comb(2 * n, n) / 4.0**n for n in range(20)]  # of (1 - m)^(-1/2)

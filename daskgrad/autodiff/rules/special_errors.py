@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.autodiff.rules.declaration import plain
-from daskgrad.autodiff.rules.special_slopes import choose, enter, inverse, polynomial, special, zero
+from daskgrad.autodiff.rules.special import choose, enter, inverse, polynomial, special, zero
 
 ROOT_2 = math.sqrt(2.0)
 ROOT_PI = math.sqrt(math.pi)
@@ -160,6 +160,7 @@ enter(
             pseudo_huber_by_delta,
             lambda ans, delta, r: r / anp.sqrt(1.0 + (r / delta) ** 2),
         ],
+        "expit": [lambda ans, x: ans * special.expit(-x)],
         "log_expit": [lambda ans, x: special.expit(-x)],
     }
 )

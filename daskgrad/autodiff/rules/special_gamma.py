@@ -8,7 +8,7 @@ from autograd.scipy import special as autograds
 from scipy.special import bernoulli
 
 from daskgrad.autodiff.rules.declaration import Refusal, equivalent, plain
-from daskgrad.autodiff.rules.special_slopes import choose, enter, polynomial, special
+from daskgrad.autodiff.rules.special import choose, enter, polynomial, special
 
 # ------------------------------------------------------- products of gamma functions, and poles
 

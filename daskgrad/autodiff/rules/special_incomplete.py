@@ -13,7 +13,7 @@ import numpy as np
 from autograd.tracer import isbox
 
 from daskgrad.autodiff.rules.declaration import kernel, plain, shape_of
-from daskgrad.autodiff.rules.special_slopes import Row, enter, inverse, special
+from daskgrad.autodiff.rules.special import Row, enter, inverse, special
 
 # ------------------------------------------------------------ integrals over a half line, graded
 

@@ -6,7 +6,7 @@ Derivatives by the degree and by parameters are refused.
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.special_slopes import DEGREE, ORDER, PARAMETER, enter, special
+from daskgrad.autodiff.rules.special import DEGREE, ORDER, PARAMETER, enter, special
 
 
 def lowered(n, slope):

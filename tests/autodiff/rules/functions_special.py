@@ -6,7 +6,7 @@ from autograd.tracer import trace_primitives_map
 from functions_numpy import UFUNC, UFUNC_REASONS
 from sweep import Held, Wrt, function
 
-from daskgrad.autodiff.rules.special_slopes import special
+from daskgrad.autodiff.rules.special import special
 
 ALIKE = dict.fromkeys(UFUNC, "refused as of all ufuncs, of which the first entries test it")
 
