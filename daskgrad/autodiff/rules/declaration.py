@@ -87,20 +87,21 @@ def of_one(rule: Callable) -> Callable:
     return adjoint
 
 
-def each_of(rule: Callable) -> Callable:
-    """The adjoint from the cotangent of one argument, ``rule(argnum, g, *args)``."""
+def each_of(*rules: Callable) -> Callable:
+    """The adjoint from a rule for each argument, ``rule(g, *args)``."""
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        return lambda g: tuple([rule(argnum, g, *args) for argnum in argnums])
+        return lambda g: tuple([rules[argnum](g, *args) for argnum in argnums])
 
     return adjoint
 
 
-def sum_of(rule: Callable) -> Callable:
-    """The tangent from the tangent of one argument, ``rule(argnum, t, *args)``."""
+def sum_of(*rules: Callable) -> Callable:
+    """The tangent from a rule for each argument, ``rule(t, *args)``."""
 
     def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        return added([rule(n, t, *args) for n, t in zip(argnums, tangents, strict=True)])
+        pairs = zip(argnums, tangents, strict=True)
+        return added([rules[argnum](t, *args) for argnum, t in pairs])
 
     return tangent
 
@@ -265,9 +266,9 @@ def primitives_of(package: str) -> set[Callable]:
         for name, module in sys.modules.copy().items()  # other threads import meanwhile
         if f"{name}.".startswith(f"{package}.")
     ]
-    there = {id(thing) for module in modules for thing in vars(module).copy().values()}
+    present = {id(thing) for module in modules for thing in vars(module).copy().values()}
     known = [*primitive_vjps, *primitive_jvps, *DECLARED]
-    return {fun for fun in known if id(fun) in there}
+    return {fun for fun in known if id(fun) in present}
 
 
 def without_derivative() -> set[Callable]:

@@ -49,8 +49,8 @@ def irfft(a, n=None, axis=-1, norm=None):
     """The other half of the spectrum is the conjugate of the first, backwards."""
     size = 2 * (shape_of(a)[axis] - 1) if n is None else n
     first = anp.moveaxis(half(a, size, axis), axis, -1)
-    rest = anp.conj(first[..., 1 : (size + 1) // 2][..., ::-1])
-    spectrum = anp.concatenate([first, rest], axis=-1)
+    mirrored = anp.conj(first[..., 1 : (size + 1) // 2][..., ::-1])
+    spectrum = anp.concatenate([first, mirrored], axis=-1)
     return anp.moveaxis(anp.real(fft.ifft(spectrum, norm=norm)), -1, axis)
 
 

@@ -61,10 +61,10 @@ class Piece:
 
     def row_numbers(self) -> np.ndarray | None:
         """The numbers of the indexed rows; ``None`` if the index does not select rows."""
-        first, rest = self._apart()
+        first, others = self._apart()
         count = self.space.shape[0] if self.space.shape else 0
         if isinstance(first, slice):
-            are_slices = all(isinstance(part, slice) for part in rest)
+            are_slices = all(isinstance(part, slice) for part in others)
             return np.arange(*first.indices(count)) if are_slices else None
         if isinstance(first, np.ndarray) and first.dtype == bool:
             return np.flatnonzero(first) if first.ndim == 1 else None
@@ -75,9 +75,9 @@ class Piece:
 
     def at(self, places: np.ndarray) -> "Piece":
         """The same cotangent of another array, which has the rows at these places."""
-        first, rest = self._apart()
+        first, others = self._apart()
         index = int(places) if isinstance(first, int | np.integer) else places
-        return Piece(self.space, (index, *rest), self.distinct, self.g)
+        return Piece(self.space, (index, *others), self.distinct, self.g)
 
     def _apart(self) -> tuple[Any, tuple]:
         """The index of the first axis, and those of the others."""
@@ -127,8 +127,8 @@ class Pieces(list):
         if boxes:
             parts = [(piece.index, piece.distinct, piece.g) for piece in self]
             return boxes[0].record_call(rows_of_pieces, (self[0].space, parts), 1)[0]
-        space, found = self[0].space, [piece.rows() for piece in self]
-        known = [rows for rows in found if rows is not None]
+        space, parts = self[0].space, [piece.rows() for piece in self]
+        known = [rows for rows in parts if rows is not None]
         if len(known) < len(self):
             return self.dense()
         return sum_of_rows(known, own_dtype(space.dtype))
@@ -138,19 +138,19 @@ class Pieces(list):
         space = self[0].space
         if is_small(space):
             return self.dense()
-        found = [piece.row_numbers() for piece in self]
-        known = [rows for rows in found if rows is not None]
+        numbers = [piece.row_numbers() for piece in self]
+        known = [rows for rows in numbers if rows is not None]
         count = sum([rows.size for rows in known])
         if len(known) < len(self) or are_many(count, space.shape[:1]):
             return self.dense()
         return self._add_up(known)
 
-    def _add_up(self, found: Sequence[np.ndarray]) -> Rows:
+    def _add_up(self, numbers: Sequence[np.ndarray]) -> Rows:
         shape, dtype = self[0].space.shape, self[0].space.dtype
-        rows = np.unique(np.concatenate(list(map(np.ravel, found))))
+        rows = np.unique(np.concatenate(list(map(np.ravel, numbers))))
         values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
-        for piece, own in zip(self, found, strict=True):
-            values = piece.at(np.searchsorted(rows, own)).add_into(values)
+        for piece, taken in zip(self, numbers, strict=True):
+            values = piece.at(np.searchsorted(rows, taken)).add_into(values)
         return Rows(shape, (0,), rows, values, is_asked=False)
 
     def dense(self) -> np.ndarray:
@@ -165,16 +165,16 @@ def rows_of_pieces(space: Any, parts: Sequence[tuple]) -> list[Any]:
     return [Pieces([Piece(space, *part) for part in parts]).asked()]
 
 
-def sum_of_rows(found: Sequence[Rows], dtype: np.dtype) -> Rows:
+def sum_of_rows(parts: Sequence[Rows], dtype: np.dtype) -> Rows:
     """The sum of loose rows, in their order, as if added to zeros."""
-    if len(found) > 1:
-        axes = tuple({axis for rows in found for axis in rows.axes})
-        found = [expand_loose(rows, axes) for rows in found]
-    first = found[0]
+    if len(parts) > 1:
+        axes = tuple({axis for rows in parts for axis in rows.axes})
+        parts = [expand_loose(rows, axes) for rows in parts]
+    first = parts[0]
     indices, values = first.indices, first.values
-    if len(found) > 1:
-        indices = np.concatenate([rows.indices for rows in found])
-        values = np.concatenate([rows.values for rows in found])
+    if len(parts) > 1:
+        indices = np.concatenate([rows.indices for rows in parts])
+        values = np.concatenate([rows.values for rows in parts])
     return loose_rows(first.shape, first.axes, *coalesce(indices, values, dtype))
 
 

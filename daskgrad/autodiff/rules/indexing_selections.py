@@ -34,8 +34,8 @@ for fun, keywords in (
 @recorded(np.resize, arrays=1, keywords="new_shape")
 def resize(a, new_shape):
     """Of an empty array NumPy makes zeros."""
-    there = places_of(a)
-    return anp.ravel(a)[np.resize(there, new_shape)] if there.size else anp.zeros(new_shape)
+    places = places_of(a)
+    return anp.ravel(a)[np.resize(places, new_shape)] if places.size else anp.zeros(new_shape)
 
 
 @recorded(np.compress, arrays=2)
@@ -54,9 +54,9 @@ def require_no_out(fun: Callable, out: Any) -> None:
 @composed(np.insert)
 def insert(arr, obj, values, axis=None):
     arr, values = anp.array(arr), anp.array(values)
-    there, new = places_of(arr), places_of(values) + np.size(plain(arr))
+    places, new = places_of(arr), places_of(values) + np.size(plain(arr))
     values = in_dtype(values, plain(arr).dtype)
-    return joined([arr, values])[np.insert(there, plain(obj), new, axis)]
+    return joined([arr, values])[np.insert(places, plain(obj), new, axis)]
 
 
 def in_dtype(a: Any, dtype: np.dtype) -> Any:
@@ -128,8 +128,8 @@ def entries(a: Any, values: np.ndarray) -> Any:
     """The first entries of an array that have these values."""
     a = anp.ravel(a)
     order = np.argsort(plain(a), kind="stable")
-    found = a[order[np.searchsorted(plain(a)[order], values)]]
-    return in_dtype(found, np.asarray(values).dtype)
+    chosen = a[order[np.searchsorted(plain(a)[order], values)]]
+    return in_dtype(chosen, np.asarray(values).dtype)
 
 
 @composed(np.unique)
@@ -137,20 +137,20 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     """The derivative of a value is that of its first entry."""
     options: Any = dict(return_inverse=return_inverse, return_counts=return_counts)
     options.update(return_index=return_index, axis=axis, **kwargs)
-    found: Any = np.unique(plain(ar), **options)
+    result: Any = np.unique(plain(ar), **options)
     if axis is None:
-        values = entries(ar, found[0] if isinstance(found, tuple) else found)
+        values = entries(ar, result[0] if isinstance(result, tuple) else result)
     else:
         index = np.unique(plain(ar), return_index=True, axis=axis, **kwargs)[1]
         values = anp.take(ar, index, axis=axis)
-    return (values, *found[1:]) if isinstance(found, tuple) else values
+    return (values, *result[1:]) if isinstance(result, tuple) else values
 
 
 def unique_with(fun: Callable) -> None:
     @composed(fun)
     def twin(x, /):
-        found: Any = fun(plain(x))
-        return found._replace(values=entries(x, found.values))
+        result: Any = fun(plain(x))
+        return result._replace(values=entries(x, result.values))
 
 
 for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
@@ -171,10 +171,10 @@ def union1d(ar1, ar2):
 @composed(np.intersect1d)
 def intersect1d(ar1, ar2, assume_unique=False, return_indices=False):
     options: Any = dict(assume_unique=assume_unique, return_indices=return_indices)
-    found: Any = np.intersect1d(plain(ar1), plain(ar2), **options)
+    result: Any = np.intersect1d(plain(ar1), plain(ar2), **options)
     if return_indices:
-        return (entries(ar1, found[0]), *found[1:])
-    return entries(ar1, found)
+        return (entries(ar1, result[0]), *result[1:])
+    return entries(ar1, result)
 
 
 @composed(np.setdiff1d)

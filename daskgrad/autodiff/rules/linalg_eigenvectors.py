@@ -192,8 +192,8 @@ def reciprocal_gaps(values, none=np.nan):
 def eig_adjoint(argnums, ans, args, kwargs):
     def eig_pullback(g):
         def pull(values):
-            found = pull_eig(values, ans[1], g)
-            return found if anp.iscomplexobj(args[0]) else anp.real(found)
+            cotangent = pull_eig(values, ans[1], g)
+            return cotangent if anp.iscomplexobj(args[0]) else anp.real(cotangent)
 
         return (guarded(EIG, ans[0], [(ans[1], g[1])], pull),)
 

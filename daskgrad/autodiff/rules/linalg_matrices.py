@@ -92,10 +92,10 @@ def squares_adjoint(argnums, ans, args, kwargs):
     def squares_pullback(g):
         if is_none:
             return tuple([np.zeros(shape_of(args[argnum])) for argnum in argnums])
-        given, found = anp.reshape(b, (rows, -1)), anp.reshape(x, (columns, -1))
-        slope = 2.0 * g * anp.conj(given - anp.matmul(a, found))
+        targets, solutions = anp.reshape(b, (rows, -1)), anp.reshape(x, (columns, -1))
+        slope = 2.0 * g * anp.conj(targets - anp.matmul(a, solutions))
         pulls = (
-            lambda: -anp.matmul(slope, transposed(found)),
+            lambda: -anp.matmul(slope, transposed(solutions)),
             lambda: anp.reshape(slope, shape_of(b)),
             lambda: -anp.reshape(anp.matmul(transposed(a), slope), shape_of(x)),
         )
@@ -175,8 +175,8 @@ def qr(a, mode="reduced"):
     q = conjugate_transposed(linalg.solve(lower, conjugate_transposed(near)))
     r = anp.matmul(conjugate_transposed(lower), triangle)
     if columns > rows:
-        rest = anp.matmul(conjugate_transposed(q), a[..., rows:])
-        r = anp.concatenate([r, rest], axis=-1)
+        beyond = anp.matmul(conjugate_transposed(q), a[..., rows:])
+        r = anp.concatenate([r, beyond], axis=-1)
     return r if mode == "r" else [q, r]
 
 

@@ -114,8 +114,13 @@ def hypot_adjoint(argnums, ans, args, kwargs):
 
     def hypot_pullback(g):
         parts = [flat_at_zero(args[argnum] + 0.0 * ans, ans) for argnum in argnums]
-        found = [g * slope / divisor for slope, divisor in parts]
-        return tuple([unbroadcast(each, meta) for each, meta in zip(found, metas, strict=True)])
+        cotangents = [g * slope / divisor for slope, divisor in parts]
+        return tuple(
+            [
+                unbroadcast(cotangent, meta)
+                for cotangent, meta in zip(cotangents, metas, strict=True)
+            ]
+        )
 
     return hypot_pullback
 

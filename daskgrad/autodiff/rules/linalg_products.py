@@ -113,7 +113,9 @@ def product_of(terms: Sequence[str], result: str, sizes: dict[str, int]) -> Call
     if not summed or not first ^ second <= set(result):
         return by_einsum
     stack = [letter for letter in result if letter in first & second]
-    rows, columns = ([x for x in result if x in own] for own in (first - second, second - first))
+    rows, columns = (
+        [x for x in result if x in names] for names in (first - second, second - first)
+    )
     is_swapped = [*stack, *columns, *rows] == list(result)
     if is_swapped:
         terms, rows, columns = terms[::-1], columns, rows
@@ -299,7 +301,7 @@ def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
     terms = operands[0].replace(" ", "").split("->")[0].replace("...", "").split(",")
     if any(len(set(term)) < len(term) for term in terms):
         return True
-    return any(1 in shape_of(each) for each in operands[1:]) and bool(stretched(*operands))
+    return any(1 in shape_of(array) for array in operands[1:]) and bool(stretched(*operands))
 
 
 def stretched(*operands: Any) -> set[str]:
@@ -356,8 +358,8 @@ def drop_stretched(term: str, array: Any, letters: set[str]) -> tuple[str, Any]:
     """An operand without its axes of length one with these subscripts."""
     shape = shape_of(array)
     axes = [axis for axis, letter in enumerate(term) if letter in letters and shape[axis] == 1]
-    rest = "".join([letter for axis, letter in enumerate(term) if axis not in axes])
-    return rest, anp.squeeze(array, tuple(axes)) if axes else array
+    kept = "".join([letter for axis, letter in enumerate(term) if axis not in axes])
+    return kept, anp.squeeze(array, tuple(axes)) if axes else array
 
 
 def take_diagonals(term: str, array: Any) -> tuple[str, Any]:

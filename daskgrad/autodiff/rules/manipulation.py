@@ -141,8 +141,8 @@ def sort_by(arguments, a, axis, **kwargs):
     """An array in the order that ``arguments`` (``np.argsort``) finds in its numbers."""
     if axis is None:
         a, axis = anp.ravel(a), -1
-    found = arguments(plain(a), axis=axis, **kwargs)
-    return anp.ravel(a)[np.take_along_axis(places_of(a), found, axis)]
+    order = arguments(plain(a), axis=axis, **kwargs)
+    return anp.ravel(a)[np.take_along_axis(places_of(a), order, axis)]
 
 
 # -------------------------------------------------------------------------------- put together
@@ -150,10 +150,10 @@ def sort_by(arguments, a, axis, **kwargs):
 
 def joined_tangent(argnums, tangents, ans, args, kwargs):
     """All at once; autograd's rule joins as many arrays for each of them."""
-    there = dict(zip(argnums, tangents, strict=True))
+    by_number = dict(zip(argnums, tangents, strict=True))
     axis, *arrays = args
     parts = [
-        there[number] if number in there else np.zeros_like(plain(array))
+        by_number[number] if number in by_number else np.zeros_like(plain(array))
         for number, array in enumerate(arrays, 1)
     ]
     return anp.concatenate(parts, axis)
@@ -214,14 +214,14 @@ def block(arrays):
     leaves, depth = [], 0
     level = [arrays]
     while level:
-        leaves += [each for each in level if not isinstance(each, list)]
-        level = [each for part in level if isinstance(part, list) for each in part]
+        leaves += [entry for entry in level if not isinstance(entry, list)]
+        level = [entry for part in level if isinstance(part, list) for entry in part]
         depth += bool(level)
     ndim = max([depth, *map(np.ndim, map(plain, leaves))])
 
     def join(part, axis):
         if isinstance(part, list):
-            return anp.concatenate([join(each, axis + 1) for each in part], axis=axis)
+            return anp.concatenate([join(entry, axis + 1) for entry in part], axis=axis)
         shape = shape_of(part)
         return anp.reshape(part, (1,) * (ndim - len(shape)) + shape)
 
@@ -243,7 +243,7 @@ def broadcast_arrays(*args, subok=False):
 def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
     plains = [plain(x) for x in xi]
     made: Any = np.meshgrid(*plains, sparse=True, indexing=indexing)
-    grids = tuple([anp.reshape(x, each.shape) for x, each in zip(xi, made, strict=True)])
+    grids = tuple([anp.reshape(x, grid.shape) for x, grid in zip(xi, made, strict=True)])
     return grids if sparse else broadcast_arrays(*grids)
 
 
@@ -267,9 +267,9 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
 
 @composed(np.apply_over_axes)
 def apply_over_axes(func, a, axes):
-    found = anp.array(a)
+    result = anp.array(a)
     for axis in np.atleast_1d(axes):
-        reduced = func(found, int(axis) % np.ndim(plain(found)))
-        is_kept = np.ndim(plain(reduced)) == np.ndim(plain(found))
-        found = reduced if is_kept else anp.expand_dims(reduced, int(axis))
-    return found
+        reduced = func(result, int(axis) % np.ndim(plain(result)))
+        is_kept = np.ndim(plain(reduced)) == np.ndim(plain(result))
+        result = reduced if is_kept else anp.expand_dims(reduced, int(axis))
+    return result

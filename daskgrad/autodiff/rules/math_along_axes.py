@@ -110,12 +110,12 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         x, xp, fp = periodic(x, xp, fp, anp.abs(period))
         left = right = None
     knots, at = plain(xp), plain(x)
-    here = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, max(len(knots) - 2, 0))
-    ahead = np.minimum(here + 1, len(knots) - 1)
-    gap = xp[ahead] - xp[here]
+    behind = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, max(len(knots) - 2, 0))
+    ahead = np.minimum(behind + 1, len(knots) - 1)
+    gap = xp[ahead] - xp[behind]
     is_jump = plain(gap) == 0.0
-    share = anp.where(is_jump, 1.0, (x - xp[here]) / anp.where(is_jump, 1.0, gap))
-    value = fp[here] + (fp[ahead] - fp[here]) * share
+    share = anp.where(is_jump, 1.0, (x - xp[behind]) / anp.where(is_jump, 1.0, gap))
+    value = fp[behind] + (fp[ahead] - fp[behind]) * share
     value = anp.where(at < knots[0], fp[0] if left is None else left, value)
     return anp.where(at > knots[-1], fp[-1] if right is None else right, value)
 
@@ -187,8 +187,8 @@ def convolve_adjoint(argnums, ans, args, kwargs):
         pairs = [((a, v), (v, a))[argnum] for argnum in argnums]
         return tuple(
             [
-                anp.reshape(anp.convolve(full, anp.ravel(other)[::-1], "valid"), shape_of(own))
-                for own, other in pairs
+                anp.reshape(anp.convolve(full, anp.ravel(other)[::-1], "valid"), shape_of(vector))
+                for vector, other in pairs
             ]
         )
 

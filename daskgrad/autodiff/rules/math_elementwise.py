@@ -14,6 +14,7 @@ from autograd.tracer import trace_primitives_map
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
+    added,
     declare,
     equivalent,
     is_plain,
@@ -88,8 +89,8 @@ def times(g, slope):
         return g * slope
     total: Any = 0.0
     for n, part in enumerate(slope):
-        there = np.isfinite(plain(part)) | (plain(g[n]) != 0)
-        total = total + g[n] * anp.where(there, part, 0.0)
+        counts = np.isfinite(plain(part)) | (plain(g[n]) != 0)
+        total = total + g[n] * anp.where(counts, part, 0.0)
     return total
 
 
@@ -312,10 +313,10 @@ def copysign(x1, x2):
     return x1 * (np.copysign(1.0, plain(x1)) * np.copysign(1.0, plain(x2)))
 
 
-def multiple(x1: Any, x2: Any, rest: Any) -> np.ndarray:
+def multiple(x1: Any, x2: Any, remainder: Any) -> np.ndarray:
     """How often x2 is in x1, of which there is a rest; an infinite x2 is not."""
     with np.errstate(all="ignore"):
-        return np.where(np.isinf(plain(x2)), 0.0, np.round((plain(x1) - rest) / plain(x2)))
+        return np.where(np.isinf(plain(x2)), 0.0, np.round((plain(x1) - remainder) / plain(x2)))
 
 
 @equivalent(anp.fmod, arrays=2)
@@ -515,8 +516,7 @@ def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, k
     one = np.where(np.logical_or(plain(x), plain(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
     slopes = {0: lambda: y * x ** (y - one)}
     slopes[1] = lambda: anp.log(anp.where(x, x, 1.0)) * ans
-    parts = [t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)]
-    return sum(parts[1:], parts[0])
+    return added([t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)])
 
 
 for fun, pullback_of in (

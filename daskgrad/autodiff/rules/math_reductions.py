@@ -73,8 +73,8 @@ def reduced_axis(args: tuple, kwargs: dict) -> Any:
     return axis if axis is None or is_axis(axis) else UNKNOWN
 
 
-def is_axis(given: Any) -> bool:
-    return type(given) is int or (type(given) is tuple and all([type(n) is int for n in given]))
+def is_axis(axis: Any) -> bool:
+    return type(axis) is int or (type(axis) is tuple and all([type(n) is int for n in axis]))
 
 
 def kept_shape(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
@@ -104,8 +104,8 @@ def spread_pullback(
 
     def sum_pullback(g):
         if not is_plain(g):
-            found, count = repeat_to_match_shape(g, shape, dtype, axis, None)
-            return (found / count if is_mean else found,)
+            cotangent, count = repeat_to_match_shape(g, shape, dtype, axis, None)
+            return (cotangent / count if is_mean else cotangent,)
         g = g.reshape(kept) + np.zeros((), dtype)
         if is_mean:
             g = g / terms
@@ -117,16 +117,16 @@ def spread_pullback(
 @kernel
 def spread(g: Any, shape: tuple) -> np.ndarray:
     """An array of this shape, filled with a cotangent."""
-    found = np.empty(shape, g.dtype)
-    found[...] = g
-    return found
+    filled = np.empty(shape, g.dtype)
+    filled[...] = g
+    return filled
 
 
 def chosen_pullback(is_mean, argnums, ans, args, kwargs):
     """Of a sum or mean of the entries that are chosen by ``where``."""
-    given = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
-    where = given.pop("where")
-    axes = {name: given[name] for name in given.keys() & {"axis", "keepdims"}}
+    options = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
+    where = options.pop("where")
+    axes = {name: options[name] for name in options.keys() & {"axis", "keepdims"}}
     pull_sum = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
     chosen = np.broadcast_to(where, shape_of(args[0]))
     count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
@@ -135,8 +135,8 @@ def chosen_pullback(is_mean, argnums, ans, args, kwargs):
 
 def sum_tangent(argnums, tangents, ans, args, kwargs):
     """The sum of the tangents; ``initial`` is a constant."""
-    given = args[1:]
-    options = dict(zip(("axis", "dtype", "out", "keepdims"), given, strict=False)) | kwargs
+    positional = args[1:]
+    options = dict(zip(("axis", "dtype", "out", "keepdims"), positional, strict=False)) | kwargs
     options.pop("initial", None)
     return anp.sum(tangents[0], **options)
 
@@ -156,9 +156,9 @@ declare(
 )
 
 
-def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **given: Any) -> bool:
+def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **options: Any) -> bool:
     """autograd does not take ``dtype``."""
-    return bool(dtype or given)
+    return bool(dtype or options)
 
 
 @equivalent(anp.cumsum, needed=cumsum_needed, keywords="axis dtype")
@@ -199,9 +199,9 @@ def variance(
     a = anp.where(chosen, a, 0.0)
     mean = mean if is_given(mean) else anp.sum(a, **axes) / np.maximum(count, 1)
     gaps = anp.where(chosen, a - mean, 0.0)
-    rest = count - (correction if is_given(correction) else ddof)
+    freedom = count - (correction if is_given(correction) else ddof)
     squares = anp.sum(anp.real(gaps * anp.conj(gaps)), **axes)
-    total = squares / np.where(rest > 0, rest, np.nan)
+    total = squares / np.where(freedom > 0, freedom, np.nan)
     keepdims = is_given(keepdims) and keepdims
     return anp.reshape(total, np.sum(chosen, axis=axis, keepdims=keepdims).shape)
 
@@ -268,8 +268,8 @@ def extreme(fun: Callable, larger: Callable, least: float) -> None:
     def program(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=np._NoValue):
         axis = normal_axes(axis, np.ndim(plain(a)))
         a = anp.where(where, a, least) if is_given(where) else a
-        found = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
-        return larger(found, initial) if is_given(initial) else found
+        value = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
+        return larger(value, initial) if is_given(initial) else value
 
     autograds = primitive_vjps[fun]
 
@@ -320,13 +320,13 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=
     axis = axis if ndim else None
     axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
     factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
-    rest = shape_of(factors)[len(axes) :]
-    factors = anp.reshape(factors, (-1, *rest))
+    kept = shape_of(factors)[len(axes) :]
+    factors = anp.reshape(factors, (-1, *kept))
     while (count := shape_of(factors)[0]) > 1:
         half = count // 2
         pairs = factors[:half] * factors[half : 2 * half]
         factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
-    factors = factors if count else np.ones((1, *rest))
+    factors = factors if count else np.ones((1, *kept))
     return anp.reshape(factors, shape) * initial
 
 
@@ -387,13 +387,13 @@ def along(f, gap, axis, edge_order):
     """
     f = anp.moveaxis(f, axis, -1)
     count = shape_of(f)[-1]
-    here, reach = np.arange(count), min(edge_order, count - 1)
+    places, reach = np.arange(count), min(edge_order, count - 1)
     period = 2 * reach + 1
     total = 0.0
     for shift in range(period):
-        units = (here % period == shift).astype(np.result_type(float, np.asarray(gap).dtype))
+        units = (places % period == shift).astype(np.result_type(float, np.asarray(gap).dtype))
         weights: Any = np.gradient(units, gap, edge_order=edge_order)
-        source = here + (shift - here + reach) % period - reach
+        source = places + (shift - places + reach) % period - reach
         total = total + weights * f[..., np.clip(source, 0, count - 1)]
     return anp.moveaxis(total, -1, axis)
 

@@ -65,18 +65,20 @@ def polymul(a1, a2):
 def polydiv(u, v):
     """Long division; the remainder begins where NumPy's does."""
     u, v = anp.atleast_1d(as_array(u)) + 0.0, anp.atleast_1d(as_array(v)) + 0.0
-    found = np.polydiv(plain(u), plain(v))
-    rest, digits, scale = u, [], 1.0 / v[0]
+    numpys = np.polydiv(plain(u), plain(v))
+    remainder, digits, scale = u, [], 1.0 / v[0]
     long = len(plain(v))
     for _ in range(max(len(plain(u)) - long + 1, 1)):
-        if len(plain(rest)) < long:
-            digits.append(0.0 * rest[0])
+        if len(plain(remainder)) < long:
+            digits.append(0.0 * remainder[0])
             break
-        digits.append(scale * rest[0])
-        rest = anp.concatenate([rest[1:long] - digits[-1] * v[1:], rest[long:]])
-    count = len(found[1])
-    rest = anp.concatenate([0.0 * u, rest]) if count > len(plain(rest)) else rest
-    return anp.stack(digits), rest[len(plain(rest)) - count :]
+        digits.append(scale * remainder[0])
+        remainder = anp.concatenate([remainder[1:long] - digits[-1] * v[1:], remainder[long:]])
+    count = len(numpys[1])
+    remainder = (
+        anp.concatenate([0.0 * u, remainder]) if count > len(plain(remainder)) else remainder
+    )
+    return anp.stack(digits), remainder[len(plain(remainder)) - count :]
 
 
 @composed(np.polyder)
@@ -138,8 +140,8 @@ def roots_adjoint(argnums, ans, args, kwargs):
     is_real = not anp.iscomplexobj(p)
 
     def roots_pullback(g):
-        found = -anp.dot(g / slopes, powers)
-        return (anp.real(found) if is_real else found,)
+        cotangent = -anp.dot(g / slopes, powers)
+        return (anp.real(cotangent) if is_real else cotangent,)
 
     return roots_pullback
 
@@ -154,16 +156,16 @@ LARGE = 20  # rows of a matrix from which on rounding spoils sums of traces
 
 @recorded(np.poly, arrays=1)
 def poly(seq_of_zeros):
-    given = anp.atleast_1d(seq_of_zeros)
-    found = of_matrix(given) if np.ndim(plain(given)) == 2 else of_roots(given)
-    return found if np.iscomplexobj(np.poly(plain(seq_of_zeros))) else anp.real(found)
+    zeros = anp.atleast_1d(seq_of_zeros)
+    coefficients = of_matrix(zeros) if np.ndim(plain(zeros)) == 2 else of_roots(zeros)
+    return coefficients if np.iscomplexobj(np.poly(plain(seq_of_zeros))) else anp.real(coefficients)
 
 
 def of_roots(zeros):
-    found: Any = np.ones(1)
+    coefficients: Any = np.ones(1)
     for place in range(shape_of(zeros)[0]):
-        found = anp.append(found, 0.0) - zeros[place] * anp.append(0.0, found)
-    return found
+        coefficients = anp.append(coefficients, 0.0) - zeros[place] * anp.append(0.0, coefficients)
+    return coefficients
 
 
 def of_matrix(a):
@@ -175,12 +177,12 @@ def of_matrix(a):
             f"np.poly has no derivative rule for seq_of_zeros that is a matrix of more than "
             f"{LARGE} rows; write np.poly(np.linalg.eigvals(a))"
         )
-    found, product = [1.0], np.eye(size)
+    coefficients, product = [1.0], np.eye(size)
     for n in range(1, size + 1):
         turned = anp.matmul(a, product)
-        found.append(-anp.trace(turned) / n)
-        product = turned + found[-1] * np.eye(size)
-    return anp.array(found)
+        coefficients.append(-anp.trace(turned) / n)
+        product = turned + coefficients[-1] * np.eye(size)
+    return anp.array(coefficients)
 
 
 @composed(np.polyfit)
@@ -201,8 +203,8 @@ def fitted(
     x: Any, y: Any, w: Any, deg: Any, rcond: Any, full: bool, cov: Any, number: Any
 ) -> np.ndarray:
     """One of the arrays that ``np.polyfit`` returns, by its number; ``...`` if it returns one."""
-    found: Any = np.polyfit(x, y, deg, rcond, full, w, cov)  # type: ignore[call-overload]
-    return found if number is ... else found[number]
+    result: Any = np.polyfit(x, y, deg, rcond, full, w, cov)  # type: ignore[call-overload]
+    return result if number is ... else result[number]
 
 
 @equivalent(fitted, arrays=3)
@@ -215,7 +217,7 @@ def fit(x, y, w, deg, rcond, full, cov, number):
         target = target * (w if np.ndim(plain(y)) == 1 else w[:, None])
     scale = anp.sqrt(anp.sum(powers * powers, axis=0))
     scaled = powers / scale
-    found, squares, _, sizes = least_squares(
+    solution, squares, _, sizes = least_squares(
         scaled,
         target,
         None,
@@ -228,7 +230,7 @@ def fit(x, y, w, deg, rcond, full, cov, number):
         return base * factor if np.ndim(plain(y)) == 1 else base[:, :, None] * factor
     if number in (1, 3):
         return squares if number == 1 else sizes
-    return anp.transpose(anp.transpose(found) / scale)
+    return anp.transpose(anp.transpose(solution) / scale)
 
 
 # ----------------------------------------------------------------------------------- windows

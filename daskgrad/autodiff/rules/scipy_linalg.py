@@ -16,8 +16,8 @@ from daskgrad.autodiff.rules.linalg_eigenvectors import LOST
 
 def has_stacks(*args: Any, **kwargs: Any) -> bool:
     """Whether an argument is a stack of matrices, for which autograd's rules are wrong."""
-    arrays = [plain(each) for each in args if not isinstance(each, str | tuple)]
-    return any([np.ndim(each) > 2 for each in arrays])
+    arrays = [plain(array) for array in args if not isinstance(array, str | tuple)]
+    return any([np.ndim(array) > 2 for array in arrays])
 
 
 def refuse_stacks(name: str) -> Callable:
@@ -99,7 +99,7 @@ declare(
 
 def is_mixed(a: Any, b: Any, q: Any) -> bool:
     """Whether one of the two matrices that are factorized is real, and the solution complex."""
-    is_complex = [np.iscomplexobj(plain(each)) for each in (a, b, q)]
+    is_complex = [np.iscomplexobj(plain(matrix)) for matrix in (a, b, q)]
     return any(is_complex) and not all(is_complex[:2])
 
 
@@ -110,7 +110,7 @@ def solve_sylvester(a, b, q):
     complex others as if it were one.
     """
     if is_mixed(a, b, q):
-        a, b, q = (anp.array(each) + 0.0j for each in (a, b, q))
+        a, b, q = (anp.array(matrix) + 0.0j for matrix in (a, b, q))
     return linalg.solve_sylvester(a, b, q)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.signal
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import declare, each_of, plain, shape_of, sum_of
+from daskgrad.autodiff.rules.declaration import added, declare, each_of, plain, shape_of, sum_of
 
 METHODS: dict[str, Callable] = {
     **{each: scipy.signal.convolve for each in ("auto", "direct", "fft")},
@@ -38,20 +38,24 @@ def flip(array, axes):
     return array[tuple(index)]
 
 
-def convolution_cotangent(argnum, g, a, b, mode, by, axes):
-    if argnum == 0:
-        turned = "valid" if mode == "full" else "full"
-        return convolution(g, flip(b, axes), turned, by, axes)
+def convolution_by_a(g, a, b, mode, by, axes):
+    return convolution(g, flip(b, axes), "valid" if mode == "full" else "full", by, axes)
+
+
+def convolution_by_b(g, a, b, mode, by, axes):
     if mode == "full":
         return convolution(g, flip(a, axes), "valid", by, axes)
     return flip(convolution(a, flip(g, axes), "valid", by, axes), axes)
 
 
-def convolution_tangent(argnum, t, a, b, *how):
-    return convolution(t, b, *how) if argnum == 0 else convolution(a, t, *how)
-
-
-declare(convolution, adjoint=each_of(convolution_cotangent), tangent=sum_of(convolution_tangent))
+declare(
+    convolution,
+    adjoint=each_of(convolution_by_a, convolution_by_b),
+    tangent=sum_of(
+        lambda t, a, b, *options: convolution(t, b, *options),
+        lambda t, a, b, *options: convolution(a, t, *options),
+    ),
+)
 
 # ----------------------------------------------------------------------------------- filters
 
@@ -111,10 +115,10 @@ def lfilter_adjoint(argnums, ans, args, kwargs):
 
 def fit(rows, size):
     """The first ``size`` columns, zeros after the last one."""
-    *stack, there = shape_of(rows)
-    if there >= size:
+    *stack, width = shape_of(rows)
+    if width >= size:
         return rows[..., :size]
-    return anp.concatenate([rows, np.zeros((*stack, size - there))], axis=-1)
+    return anp.concatenate([rows, np.zeros((*stack, size - width))], axis=-1)
 
 
 def lfilter_tangent(argnums, tangents, ans, args, kwargs):
@@ -127,12 +131,14 @@ def lfilter_tangent(argnums, tangents, ans, args, kwargs):
         3: lambda t: fit(t, size),
     }
     parts = [rules[argnum](t) for argnum, t in zip(argnums, tangents, strict=True)]
-    return at_rest(ONE, poles, sum(parts[1:], parts[0]))
-
-
-def lagged_cotangent(argnum, g, u, v, count):
-    return at_rest(g, NOTHING, v) if argnum == 0 else backwards(g, NOTHING, u)
+    return at_rest(ONE, poles, added(parts))
 
 
 declare(lfilter, adjoint=lfilter_adjoint, tangent=lfilter_tangent)
-declare(lagged, adjoint=each_of(lagged_cotangent))
+declare(
+    lagged,
+    adjoint=each_of(
+        lambda g, u, v, count: at_rest(g, NOTHING, v),
+        lambda g, u, v, count: backwards(g, NOTHING, u),
+    ),
+)

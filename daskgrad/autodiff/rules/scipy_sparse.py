@@ -13,7 +13,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import declare, each_of, plain, sum_of
+from daskgrad.autodiff.rules.declaration import added, declare, each_of, plain, sum_of
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.rules.unboxing import unboxed
 
@@ -43,16 +43,16 @@ def constant_product(matrix, x):
 
 
 def constant_product_adjoint(argnums, ans, args, kwargs):
-    turned, shape = args[0].T, (args[0].shape[0], *np.shape(args[1])[1:])
-    given = np.shape(args[1])  # SciPy's products with coo arrays of one row are numbers
-    return lambda g: (anp.reshape(constant_product(turned, anp.reshape(g, shape)), given),)
+    turned, of_x = args[0].T, np.shape(args[1])
+    of_product = args[0].shape[0], *of_x[1:]  # SciPy's products with one row are numbers
+    return lambda g: (anp.reshape(constant_product(turned, anp.reshape(g, of_product)), of_x),)
 
 
-declare(
-    constant_product,
-    adjoint=constant_product_adjoint,
-    tangent=sum_of(lambda _, t, a, x: constant_product(a, t)),
-)
+def constant_product_tangent(argnums, tangents, ans, args, kwargs):
+    return constant_product(args[0], tangents[0])
+
+
+declare(constant_product, adjoint=constant_product_adjoint, tangent=constant_product_tangent)
 
 # ----------------------------------------------------------------------------- traced entries
 
@@ -60,19 +60,23 @@ declare(
 @primitive
 def product(data: Any, x: Any, pattern: Pattern) -> Any:
     """The matrix of these entries times a vector or a matrix."""
-    found = pattern.matrix(data) @ x
-    return np.reshape(found, (pattern.shape[0], *np.shape(x)[1:]))  # SciPy's of one row are numbers
+    result = pattern.matrix(data) @ x
+    return np.reshape(
+        result, (pattern.shape[0], *np.shape(x)[1:])
+    )  # SciPy's of one row are numbers
 
 
-def product_cotangent(argnum: int, g: Any, data: Any, x: Any, pattern: Pattern) -> Any:
-    return sampled(g, x, pattern) if argnum == 0 else product(data, g, pattern.T)
-
-
-def product_tangent(argnum: int, t: Any, data: Any, x: Any, pattern: Pattern) -> Any:
-    return product(t, x, pattern) if argnum == 0 else product(data, t, pattern)
-
-
-declare(product, adjoint=each_of(product_cotangent), tangent=sum_of(product_tangent))
+declare(
+    product,
+    adjoint=each_of(
+        lambda g, data, x, pattern: sampled(g, x, pattern),
+        lambda g, data, x, pattern: product(data, g, pattern.T),
+    ),
+    tangent=sum_of(
+        lambda t, data, x, pattern: product(t, x, pattern),
+        lambda t, data, x, pattern: product(data, t, pattern),
+    ),
+)
 
 
 @primitive
@@ -86,15 +90,17 @@ def sampled(u: Any, v: Any, pattern: Pattern) -> Any:
     return sum(terms, np.zeros(len(rows)))  # one by one: no array of entries times columns
 
 
-def sampled_cotangent(argnum: int, g: Any, u: Any, v: Any, pattern: Pattern) -> Any:
-    return product(g, v, pattern) if argnum == 0 else product(g, u, pattern.T)
-
-
-def sampled_tangent(argnum: int, t: Any, u: Any, v: Any, pattern: Pattern) -> Any:
-    return sampled(t, v, pattern) if argnum == 0 else sampled(u, t, pattern)
-
-
-declare(sampled, adjoint=each_of(sampled_cotangent), tangent=sum_of(sampled_tangent))
+declare(
+    sampled,
+    adjoint=each_of(
+        lambda g, u, v, pattern: product(g, v, pattern),
+        lambda g, u, v, pattern: product(g, u, pattern.T),
+    ),
+    tangent=sum_of(
+        lambda t, u, v, pattern: sampled(t, v, pattern),
+        lambda t, u, v, pattern: sampled(u, t, pattern),
+    ),
+)
 
 
 @primitive
@@ -108,7 +114,7 @@ def dense_adjoint(argnums, ans, args, kwargs):
     return lambda g: (g[rows, columns],)
 
 
-declare(dense, adjoint=dense_adjoint, tangent=sum_of(lambda _, t, data, pattern: dense(t, pattern)))
+declare(dense, adjoint=dense_adjoint, tangent=sum_of(lambda t, data, pattern: dense(t, pattern)))
 
 # ---------------------------------------------------------------------------------- solutions
 
@@ -131,15 +137,15 @@ class Factor:
         return Factor, self._given
 
     def solve(self, b, is_turned):
-        how = "T" if is_turned else "N"
+        mode = "T" if is_turned else "N"
         if self._is_complex:
-            return self._factors.solve(np.asarray(b, complex), how)
+            return self._factors.solve(np.asarray(b, complex), mode)
         if np.iscomplexobj(b):
             parts = [
-                self._factors.solve(np.ascontiguousarray(part), how) for part in (b.real, b.imag)
+                self._factors.solve(np.ascontiguousarray(part), mode) for part in (b.real, b.imag)
             ]
             return parts[0] + 1j * parts[1]
-        return self._factors.solve(np.asarray(b, float), how)
+        return self._factors.solve(np.asarray(b, float), mode)
 
 
 @primitive
@@ -156,22 +162,17 @@ def solution_adjoint(argnums, ans, args, kwargs):
     places = pattern.T if is_turned else pattern
 
     def solution_pullback(g):
-        turned = solution(data, g, pattern, factor, not is_turned)
-        return tuple(
-            [-sampled(turned, ans, places) if argnum == 0 else turned for argnum in argnums]
-        )
+        pulled = solution(data, g, pattern, factor, not is_turned)
+        return tuple([pulled if argnum else -sampled(pulled, ans, places) for argnum in argnums])
 
     return solution_pullback
 
 
 def solution_tangent(argnums, tangents, ans, args, kwargs):
     data, _, pattern, factor, is_turned = args
-    places = pattern.T if is_turned else pattern
-    parts = [
-        -product(t, ans, places) if argnum == 0 else t
-        for argnum, t in zip(argnums, tangents, strict=True)
-    ]
-    return solution(data, sum(parts[1:], parts[0]), pattern, factor, is_turned)
+    places, pairs = pattern.T if is_turned else pattern, zip(argnums, tangents, strict=True)
+    total = added([t if argnum else -product(t, ans, places) for argnum, t in pairs])
+    return solution(data, total, pattern, factor, is_turned)
 
 
 declare(solution, adjoint=solution_adjoint, tangent=solution_tangent)
@@ -261,10 +262,10 @@ class SparseArray:
     def diagonal(self, k: int = 0) -> Any:
         rows, columns, (height, width) = self.pattern
         size = max(min(height + min(k, 0), width - max(k, 0)), 0)
-        here = np.flatnonzero(columns - rows == k)
-        places = np.minimum(rows, columns)[here]
+        entries = np.flatnonzero(columns - rows == k)
+        places = np.minimum(rows, columns)[entries]
         onto = Pattern(places, np.zeros_like(places), (size, 1))
-        return product(self.data[here], np.ones(1), onto)
+        return product(self.data[entries], np.ones(1), onto)
 
     def sum(self, axis: int | None = None, dtype: None = None, out: None = None) -> Any:
         if dtype is not None or out is not None:
@@ -305,11 +306,11 @@ class SparseArray:
     def __truediv__(self, other: Any) -> "SparseArray":
         return self._with(self.data / self._at_places(other))
 
-    def _require_array(self, what: str) -> None:
+    def _require_array(self, subject: str) -> None:
         if self.is_matrix:
             raise TypeError(
-                f"{what} is not the same for SciPy's sparse matrices and arrays; write A @ x, or "
-                f"A.multiply(x), or make an array: daskgrad.scipy.sparse.csr_array(A)"
+                f"{subject} is not the same for SciPy's sparse matrices and arrays; write A @ x, "
+                f"or A.multiply(x), or make an array: daskgrad.scipy.sparse.csr_array(A)"
             )
 
     def _at_places(self, other):
@@ -349,27 +350,27 @@ class SparseArray:
 NUMBERS = (int, float, complex, np.number)
 
 
-def dense_operand(given, symbol):
-    if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
+def dense_operand(other, symbol):
+    if isinstance(other, SparseArray) or scipy.sparse.issparse(other):
         raise NotImplementedError(
             f"daskgrad.scipy.sparse has no {symbol} of two sparse matrices of which one is traced; "
             f"multiply with a dense array: A @ (B @ x)"
         )
-    return operand(given)
+    return operand(other)
 
 
-def from_sparse(given: Any, what: str) -> SparseArray:
+def from_sparse(matrix: Any, subject: str) -> SparseArray:
     """A sparse array of ours, or SciPy's as one of ours."""
-    if isinstance(given, SparseArray):
-        return given
-    if not scipy.sparse.issparse(given) or given.ndim != 2:
+    if isinstance(matrix, SparseArray):
+        return matrix
+    if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
         raise TypeError(
-            f"daskgrad.scipy.sparse: {what} takes a sparse matrix, not {type(given).__name__}; "
+            f"daskgrad.scipy.sparse: {subject} takes a sparse matrix, not {type(matrix).__name__}; "
             f"dense arrays take part as A.toarray()"
         )
-    entries = given.tocoo()
-    pattern = Pattern(entries.row, entries.col, given.shape)
-    return SparseArray(entries.data, pattern, isinstance(given, scipy.sparse.spmatrix))
+    entries = matrix.tocoo()
+    pattern = Pattern(entries.row, entries.col, matrix.shape)
+    return SparseArray(entries.data, pattern, isinstance(matrix, scipy.sparse.spmatrix))
 
 
 # ------------------------------------------------------- SciPy's matrices, and boxes as operands

@@ -85,10 +85,10 @@ def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | No
             return row[place]
 
         def slope(ans, *args):
-            given = arguments(ans, *args)
+            original = arguments(ans, *args)
             y = args[order.index(None)]
-            steep = row[solved](y, *given)
-            return 1.0 / steep if place is None else -row[place](y, *given) / steep
+            steep = row[solved](y, *original)
+            return 1.0 / steep if place is None else -row[place](y, *original) / steep
 
         return slope
 

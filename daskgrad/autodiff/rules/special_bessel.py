@@ -26,7 +26,7 @@ from daskgrad.autodiff.rules.special import (
 # ----------------------------------------------------------------------------- Bessel's functions
 
 
-def cylinder(name, combined=operator.sub, factor=0.5, own=0.0, is_scaled=False):
+def cylinder(name, combined=operator.sub, factor=0.5, of_value=0.0, is_scaled=False):
     """(C(v - 1) ∓ C(v + 1)) / 2 (DLMF 10.6.1, 10.29.1), and ``own`` of the value, from an
     exponential factor.
 
@@ -38,7 +38,7 @@ def cylinder(name, combined=operator.sub, factor=0.5, own=0.0, is_scaled=False):
             require_real(name, z)
         fun = getattr(special, name)
         between = factor * combined(fun(v - 1, z), fun(v + 1, z))
-        return between + own * ans if own else between
+        return between + of_value * ans if of_value else between
 
     return slope
 
@@ -81,8 +81,8 @@ enter(
         **{name: [ORDER, cylinder(name)] for name in ("jv", "yn", "yv", "hankel1", "hankel2")},
         "jve": [ORDER, cylinder("jve", is_scaled=True)],
         "yve": [ORDER, cylinder("yve", is_scaled=True)],
-        "hankel1e": [ORDER, cylinder("hankel1e", own=-1j)],
-        "hankel2e": [ORDER, cylinder("hankel2e", own=1j)],
+        "hankel1e": [ORDER, cylinder("hankel1e", of_value=-1j)],
+        "hankel2e": [ORDER, cylinder("hankel2e", of_value=1j)],
         "iv": [ORDER, cylinder("iv", operator.add)],
         "ive": [ORDER, ive_slope],
         "kv": [ORDER, cylinder("kv", operator.add, -0.5)],
@@ -145,8 +145,8 @@ enter(
 
 
 def special_airy(x):
-    found = special.airy(x)
-    return found[0], found[2]
+    parts = special.airy(x)
+    return parts[0], parts[2]
 
 
 # --------------------------------------------------------------------------- Airy's, and Kelvin's
@@ -213,9 +213,9 @@ def spheroidal(kind: str, sign: float, has_value: bool) -> Row:
     -c² for the oblate ones (DLMF 30.2.1); their radial ones are of an imaginary x (30.11)."""
     oblate_radial = kind == "obl_rad"
 
-    def slope(ans, m, n, c, *rest):
-        x = rest[-1]
-        value = rest[0] if has_value else getattr(special, f"{kind[:3]}_cv")(m, n, c)
+    def slope(ans, m, n, c, *others):
+        x = others[-1]
+        value = others[0] if has_value else getattr(special, f"{kind[:3]}_cv")(m, n, c)
         if oblate_radial:
             whole = 1.0 + x**2
             force = (value - c**2 * x**2 - m**2 / whole) * ans[0]

@@ -190,18 +190,18 @@ enter(
 
 def theta(x):
     """The slope by the series for small x (Jacobi's transformation of the other)."""
-    found: Any = 0.0
+    total: Any = 0.0
     for odd in (1.0, 3.0, 5.0, 7.0):
         rate = (odd * math.pi) ** 2 / 8.0
-        found = found + (1.0 / x**2 - 2.0 * rate / x**4) * anp.exp(-rate / x**2)
-    return math.sqrt(2.0 * math.pi) * found
+        total = total + (1.0 / x**2 - 2.0 * rate / x**4) * anp.exp(-rate / x**2)
+    return math.sqrt(2.0 * math.pi) * total
 
 
 def alternating(x):
-    found: Any = 0.0
+    total: Any = 0.0
     for n in range(1, 7):
-        found = found - (-1.0) ** n * n**2 * anp.exp(-2.0 * n**2 * x**2)
-    return -8.0 * x * found
+        total = total - (-1.0) ** n * n**2 * anp.exp(-2.0 * n**2 * x**2)
+    return -8.0 * x * total
 
 
 def kolmogorov_slope(ans, x):
@@ -215,15 +215,15 @@ def smirnov_slope(ans, n, d):
     number = np.broadcast_to(np.asarray(n, float), shape_of(d))[..., None]
     d = anp.reshape(d, (*anp.shape(d), 1))
     v = np.arange(np.max(number, initial=0.0) + 1.0)
-    there = (v < number * (1.0 - plain(d))) & (plain(d) > 0.0)
-    d = anp.where(there, d, 0.5)
-    v = np.where(there, v, 0.0)
+    counts = (v < number * (1.0 - plain(d))) & (plain(d) > 0.0)
+    d = anp.where(counts, d, 0.5)
+    v = np.where(counts, v, 0.0)
     up, down = d + v / number, 1.0 - d - v / number
     binomial = special.gammaln(number + 1.0) - special.gammaln(v + 1.0)
     binomial = binomial - special.gammaln(number - v + 1.0)
     terms = anp.exp(binomial + anp.log(d) + (v - 1.0) * anp.log(up) + (number - v) * anp.log(down))
     slopes = terms * (1.0 / d + (v - 1.0) / up - (number - v) / down)
-    return anp.sum(anp.where(there, slopes, 0.0), axis=-1)
+    return anp.sum(anp.where(counts, slopes, 0.0), axis=-1)
 
 
 SMIRNOV: Row = ["the number of values", smirnov_slope]

@@ -26,11 +26,11 @@ def series(coefficients: Sequence[float]) -> list[float]:
     ][1:]
 
 
-def k_by_m(m, rest, k, e):
+def k_by_m(m, complement, k, e):
     """dK/dm (DLMF 19.4.1), where ``rest`` is 1 - m."""
     near = np.abs(plain(m)) < NEAR
     safe = anp.where(near, AWAY, m)
-    far = (e - rest * k) / (2.0 * safe * rest)
+    far = (e - complement * k) / (2.0 * safe * complement)
     return anp.where(near, polynomial(series(FIRST), anp.where(near, m, 0.0)), far)
 
 
@@ -94,9 +94,9 @@ def jacobi_by_u(ans, u, m):
 
 def agm_by_b(ans, a, b):
     """Of M = π a / (2 K(1 - b²/a²)) (DLMF 19.8.5)."""
-    rest = (b / a) ** 2
-    m, k = 1.0 - rest, special.ellipkm1(rest)
-    return 2.0 * ans * rest * k_by_m(m, rest, k, special.ellipe(m)) / (k * b)
+    complement = (b / a) ** 2
+    m, k = 1.0 - complement, special.ellipkm1(complement)
+    return 2.0 * ans * complement * k_by_m(m, complement, k, special.ellipe(m)) / (k * b)
 
 
 enter(

@@ -216,9 +216,9 @@ def tklmbda_slope(top):
     """Zero outside of the support."""
 
     def slope(ans, x, power):
-        there = (plain(ans) > 0.0) & (plain(ans) < 1.0)
-        p = anp.where(there, ans, 0.5)
-        return anp.where(there, top(p, power) / tukey_slope(None, p, power), 0.0)
+        inside = (plain(ans) > 0.0) & (plain(ans) < 1.0)
+        p = anp.where(inside, ans, 0.5)
+        return anp.where(inside, top(p, power) / tukey_slope(None, p, power), 0.0)
 
     return slope
 

@@ -118,16 +118,16 @@ def zeta_by_s(ans, s, q=1.0):
         raise Refusal("the derivative of special.zeta by x is not implemented for x < -4")
     end = q + float(ZETA_TERMS)
     log = anp.log(end)
-    found = sum([-anp.log(q + float(n)) * (q + float(n)) ** -s for n in range(ZETA_TERMS)])
+    total = sum([-anp.log(q + float(n)) * (q + float(n)) ** -s for n in range(ZETA_TERMS)])
     power = end ** (1.0 - s) / (s - 1.0)
-    found = found - power * (log + 1.0 / (s - 1.0)) - 0.5 * log * end**-s
+    total = total - power * (log + 1.0 / (s - 1.0)) - 0.5 * log * end**-s
     factor, slope = s * end ** (-s - 1.0), end ** (-s - 1.0) * (1.0 - s * log)
     for n, number in enumerate(BERNOULLI, 1):
-        found = found + float(number) / math.factorial(2 * n) * slope
+        total = total + float(number) / math.factorial(2 * n) * slope
         more = (s + 2.0 * n - 1.0) * (s + 2.0 * n) / end**2
         slope = slope * more + factor * (2.0 * s + 4.0 * n - 1.0) / end**2
         factor = factor * more
-    return found
+    return total
 
 
 enter(

@@ -66,19 +66,19 @@ class Part(NamedTuple):
 
 def put_together(parts: Sequence[Part], *args: Any) -> Any:
     """The value of the formula that holds, zero where none does."""
-    found: Any = 0.0
+    result: Any = 0.0
     if any(map(isbox, args)):
-        for there, formula, some in parts:
-            if np.any(there):
-                safe = [anp.where(there, arg, one) for arg, one in zip(args, some, strict=True)]
-                found = found + anp.where(there, formula(*safe), 0.0)
-        return found
-    found = np.zeros(np.shape(args[0]))
-    for there, formula, _ in parts:
-        places = np.flatnonzero(there)
+        for holds, formula, some in parts:
+            if np.any(holds):
+                safe = [anp.where(holds, arg, one) for arg, one in zip(args, some, strict=True)]
+                result = result + anp.where(holds, formula(*safe), 0.0)
+        return result
+    result = np.zeros(np.shape(args[0]))
+    for holds, formula, _ in parts:
+        places = np.flatnonzero(holds)
         for block in np.split(places, range(BLOCK, len(places), BLOCK)):
-            found.flat[block] = formula(*[np.ravel(arg)[block] for arg in args])
-    return found[()]
+            result.flat[block] = formula(*[np.ravel(arg)[block] for arg in args])
+    return result[()]
 
 
 # ------------------------------------------------------------------------------ incomplete gamma

@@ -25,8 +25,8 @@ def axes_at_end(a, axis):
         return anp.ravel(a)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
-    rest = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
-    return anp.reshape(a, (*rest, -1))
+    kept = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
+    return anp.reshape(a, (*kept, -1))
 
 
 SLOPES = {  # method -> how fast the rank of a quantile grows with q, less the number of entries
@@ -46,13 +46,13 @@ def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[
     its slope is that of H. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
     """
     ranks = np.where(np.isnan(values), np.nan, np.arange(values.shape[-1], dtype=float))
-    found: Any = numpys(ranks, plain(q), axis=-1, method=method)
+    ranks_at: Any = numpys(ranks, plain(q), axis=-1, method=method)
     if q is plain(q) or method not in SLOPES:
-        return found, found
+        return ranks_at, ranks_at
     count = np.sum(~np.isnan(ranks), axis=-1)
-    slope = np.where((found > 0) & (found < count - 1), count + SLOPES[method], 0.0)
+    slope = np.where((ranks_at > 0) & (ranks_at < count - 1), count + SLOPES[method], 0.0)
     q = anp.reshape(q, shape_of(q) + (1,) * count.ndim)
-    return found, found + slope * (q - plain(q))
+    return ranks_at, ranks_at + slope * (q - plain(q))
 
 
 def quantile_program(numpys: Callable, unit: float) -> Callable:
@@ -66,11 +66,11 @@ def quantile_program(numpys: Callable, unit: float) -> Callable:
         values = plain(a)
         order = np.argsort(values, axis=-1, kind="stable")
         places = np.take_along_axis(np.arange(values.size).reshape(values.shape), order, -1)
-        found, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
+        plain_rank, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
         lower, upper = (
-            np.nan_to_num(end(found)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
+            np.nan_to_num(end(plain_rank)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
         )
-        places = np.broadcast_to(places, found.shape + places.shape[-1:])
+        places = np.broadcast_to(places, plain_rank.shape + places.shape[-1:])
         below, above = (
             anp.ravel(a)[np.take_along_axis(places, end, -1)[..., 0]] for end in (lower, upper)
         )
@@ -127,13 +127,13 @@ def aligned_weights(a, axis, weights):
 def average(a, axis=None, weights=None, returned=False, *, keepdims=np._NoValue):
     keepdims = is_given(keepdims) and keepdims
     if weights is None:
-        found = anp.mean(a, axis=axis, keepdims=keepdims)
-        total = plain(found).dtype.type(np.size(plain(a)) / np.size(plain(found)))
+        value = anp.mean(a, axis=axis, keepdims=keepdims)
+        total = plain(value).dtype.type(np.size(plain(a)) / np.size(plain(value)))
     else:
         weights = aligned_weights(a, axis, weights)
         total = anp.sum(weights + anp.zeros_like(a), axis=axis, keepdims=keepdims)
-        found = anp.sum(a * weights, axis=axis, keepdims=keepdims) / total
-    return [found, total + anp.zeros_like(found)] if returned else found
+        value = anp.sum(a * weights, axis=axis, keepdims=keepdims) / total
+    return [value, total + anp.zeros_like(value)] if returned else value
 
 
 # --------------------------------------------------------------------------------- covariances
@@ -153,25 +153,25 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     if y is not None:
         x = anp.concatenate([x, as_rows(y, rowvar, False)], axis=0)
     ddof = (0 if bias else 1) if ddof is None else ddof
-    given = [w for w in (fweights, aweights) if w is not None]
+    factors = [w for w in (fweights, aweights) if w is not None]
     weights: Any = np.ones(shape_of(x)[1], plain(x).real.dtype)
-    for weight in given:
+    for weight in factors:
         weights = weights * weight
     total = anp.sum(weights)
     gaps = x - anp.sum(x * weights, axis=1, keepdims=True) / total
     lost = ddof if aweights is None else ddof * anp.sum(weights * aweights) / total
-    found = anp.dot(gaps, anp.conj(anp.transpose(gaps * weights))) / (total - lost)
-    return found[0, 0] if shape_of(found) == (1, 1) else found
+    covariances = anp.dot(gaps, anp.conj(anp.transpose(gaps * weights))) / (total - lost)
+    return covariances[0, 0] if shape_of(covariances) == (1, 1) else covariances
 
 
 @equivalent(anp.corrcoef, arrays=2, keywords="y rowvar dtype")
 def corrcoef(x, y=None, rowvar=True, *, dtype=None):
     """NumPy clips what rounding has put beyond one; the derivative is that of the quotient."""
-    found = cov(x, y, rowvar)
-    if np.ndim(plain(found)) == 0:
-        return found / found
-    spread = anp.sqrt(anp.real(anp.diagonal(found)))
-    return found / spread[:, None] / spread[None, :]
+    covariances = cov(x, y, rowvar)
+    if np.ndim(plain(covariances)) == 0:
+        return covariances / covariances
+    spread = anp.sqrt(anp.real(anp.diagonal(covariances)))
+    return covariances / spread[:, None] / spread[None, :]
 
 
 for fun, arrays in (
@@ -225,10 +225,10 @@ def histogram(
     """Constant in the places; the edges must not depend on a traced value."""
     require_constant_edges(np.histogram, a, bins, range)
     a, weights = plain(a), as_array(weights)
-    found, edges = np.histogram(a, bins, range, density, plain(weights))
+    counts, edges = np.histogram(a, bins, range, density, plain(weights))
     if isbox(weights):
         return histogram_counts(weights, a, bins, range, density), edges
-    return found, edges
+    return counts, edges
 
 
 def bins_of(a: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -254,14 +254,16 @@ def histogramdd(
     """The same for places of several coordinates; ``np.histogram2d`` calls this one."""
     require_constant_edges(np.histogramdd, sample, bins, range)
     rows = [plain(part) for part in sample] if isinstance(sample, list | tuple) else plain(sample)
-    found, edges = np.histogramdd(rows, bins, range, density, plain(as_array(weights)))
+    plain_counts, edges = np.histogramdd(rows, bins, range, density, plain(as_array(weights)))
     if not within(weights):
-        return found, edges
+        return plain_counts, edges
     columns = np.atleast_2d(rows) if isinstance(rows, list) else np.atleast_2d(rows.T)
     numbers, inside = zip(*map(bins_of, columns, edges), strict=True)
     taken = np.logical_and.reduce(inside)
-    place = np.ravel_multi_index([number[taken] for number in numbers], found.shape)
-    counts = anp.bincount(place, as_array(weights)[taken], found.size).reshape(found.shape)
+    place = np.ravel_multi_index([number[taken] for number in numbers], plain_counts.shape)
+    counts = anp.bincount(place, as_array(weights)[taken], plain_counts.size).reshape(
+        plain_counts.shape
+    )
     if density:  # in NumPy's order, for its bits
         total = anp.sum(counts)
         for widths in np.meshgrid(*map(np.diff, edges), indexing="ij", sparse=True):

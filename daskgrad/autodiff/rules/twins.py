@@ -65,16 +65,16 @@ def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]
     if not kwargs:
         return args, kwargs
     signature = signature_of(fun)
-    kinds = {name: each.kind for name, each in signature.parameters.items()}
+    kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     places = [name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
     placed = [places.index(name) for name in kwargs if name in places]
     if placed:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         args = bound.args[: max(len(args), *[place + 1 for place in placed])]
-        kwargs = {name: each for name, each in kwargs.items() if name not in places}
+        kwargs = {name: parameter for name, parameter in kwargs.items() if name not in places}
     if any(map(isbox, kwargs.values())):
-        names = ", ".join([f"{name}=" for name, given in kwargs.items() if isbox(given)])
+        names = ", ".join([f"{name}=" for name, value in kwargs.items() if isbox(value)])
         raise Refusal(
             f"np.{fun.__name__} has no derivative rule for {names}; pass the plain number, "
             f"dg.value(...), if you do not need this derivative"
@@ -82,23 +82,23 @@ def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]
     return args, kwargs
 
 
-def as_array(given: Any) -> Any:
+def as_array(value: Any) -> Any:
     """A list as the array that it stands for; all else as it is."""
-    return anp.array(given) if isinstance(given, list | tuple) else given
+    return anp.array(value) if isinstance(value, list | tuple) else value
 
 
-def operand(given: Any) -> Any:
+def operand(value: Any) -> Any:
     """A list, or an array of traced numbers, as the array that it stands for; a box as it is."""
-    if isinstance(given, np.ndarray) and given.dtype == object:
-        given = given.tolist()
-    return as_array(given) if isinstance(given, list | tuple) or isbox(given) else np.asarray(given)
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = value.tolist()
+    return as_array(value) if isinstance(value, list | tuple) or isbox(value) else np.asarray(value)
 
 
-def within(given: Any) -> bool:
+def within(value: Any) -> bool:
     """Whether a value, or a list of values, is traced."""
-    if isinstance(given, list | tuple):
-        return any(map(within, given))
-    return isbox(given)
+    if isinstance(value, list | tuple):
+        return any(map(within, value))
+    return isbox(value)
 
 
 def joined(arrays: Any) -> Any:

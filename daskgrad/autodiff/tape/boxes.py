@@ -106,20 +106,20 @@ class KeptValueError(TypeError):
     """A model used a traced value that an earlier call has kept."""
 
 
-def kept_value_error(what: str) -> KeptValueError:
+def kept_value_error(subject: str) -> KeptValueError:
     return KeptValueError(
-        f"{what}, {place_in_model()}, uses a traced value (an ArrayBox) that was kept from an "
+        f"{subject}, {place_in_model()}, uses a traced value (an ArrayBox) that was kept from an "
         f"earlier call, in an object, a global or a dictionary; its derivative is lost. Compute "
         f"it in each call, keep plain arrays (dg.value(x)) that no derivative goes through, or "
         f"give what is kept a rule of its own (dg.custom_vjp)"
     )
 
 
-def require_live(output: Any, what: str) -> None:
+def require_live(output: Any, subject: str) -> None:
     """Raises if a box is one of a trace that has ended."""
     trace = getattr(output._node, "trace", None)
     if trace is not None and trace not in live:
-        raise kept_value_error(what)
+        raise kept_value_error(subject)
 
 
 def place_in_model() -> str:
@@ -285,8 +285,8 @@ def advice_of(frames: Iterable[FrameType]) -> str:
         (*frame.f_globals["__name__"].split("."), frame.f_code.co_qualname.split(".")[0])
         for frame in library_frames(frames)
     ]
-    for package, *rest in called:
-        for name in (package, *rest):
+    for package, *names in called:
+        for name in (package, *names):
             if name in ADVICE:
                 return ADVICE[name]
     functions = [(path[1], path[-1]) for path in called if is_in("scipy", path[1], path[-1])]

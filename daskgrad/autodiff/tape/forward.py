@@ -60,10 +60,10 @@ class Step(NamedTuple):
     def push(self, tangents: Sequence[Any]) -> Any:
         """The tangent of the value, from those of all steps before it; ``None`` for zero."""
         pairs = zip(self.argnums, [tangents[parent] for parent in self.parents], strict=True)
-        there = [(argnum, tangent) for argnum, tangent in pairs if tangent is not None]
-        if not there:
+        known = [(argnum, tangent) for argnum, tangent in pairs if tangent is not None]
+        if not known:
             return None
-        argnums, arrived = zip(*there, strict=True)
+        argnums, arrived = zip(*known, strict=True)
         rule = RULES.get(self.fun) or rule_of(self.fun)
         try:
             tangent = rule(argnums, arrived, self.value, self.args, self.kwargs)

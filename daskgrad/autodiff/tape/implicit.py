@@ -127,12 +127,12 @@ class Root:
             )
 
 
-def concatenate(leaves: Sequence[Any], what: str) -> Any:
+def concatenate(leaves: Sequence[Any], subject: str) -> Any:
     """The real numbers in some leaves, as one vector."""
     for leaf in leaves:
         if kind_of(plain(leaf)) != "f":
             raise TypeError(
-                f"{what} must be of real floating-point numbers; found {describe(plain(leaf))}"
+                f"{subject} must be of real floating-point numbers; found {describe(plain(leaf))}"
             )
     return anp.concatenate([anp.reshape(leaf, (-1,)) for leaf in leaves])
 
@@ -141,18 +141,18 @@ def concatenate(leaves: Sequence[Any], what: str) -> Any:
 # Functions that a model gives to a solver of SciPy's, which calls them with plain numbers.
 
 
-def as_array(given: Any) -> Any:
+def as_array(value: Any) -> Any:
     """An array, a list, or an array of objects that holds traced numbers, as one array."""
-    if isbox(given) or (type(given) in (np.ndarray, np.float64) and given.dtype.kind != "O"):
-        return given
-    if isinstance(given, list | tuple):
-        return anp.array([as_array(each) for each in given]) if given else np.array(given)
-    array = np.asarray(given)
+    if isbox(value) or (type(value) in (np.ndarray, np.float64) and value.dtype.kind != "O"):
+        return value
+    if isinstance(value, list | tuple):
+        return anp.array([as_array(entry) for entry in value]) if value else np.array(value)
+    array = np.asarray(value)
     if array.dtype.kind != "O":
         return array
     if array.ndim == 0:
         return array.item() if isbox(array.item()) else array
-    return anp.reshape(anp.array([as_array(each) for each in array.ravel()]), array.shape)
+    return anp.reshape(anp.array([as_array(entry) for entry in array.ravel()]), array.shape)
 
 
 def depth_of(array: Any) -> int:
@@ -166,17 +166,17 @@ def depth_of(array: Any) -> int:
 
 def traces_of(array: Any) -> set[int]:
     """The numbers of the traces in which a value is traced."""
-    found = set()
+    numbers = set()
     while isbox(array):
-        found.add(array._trace)
+        numbers.add(array._trace)
         array = array._value
-    return found
+    return numbers
 
 
 def number_at(fun: Callable, x: Any) -> Any:
     """What a function returns at a number, as one number."""
-    found = as_array(fun(x))
-    return np.reshape(found, ()) if np.ndim(found) else found
+    value = as_array(fun(x))
+    return np.reshape(value, ()) if np.ndim(value) else value
 
 
 class PlainFunction:
@@ -196,10 +196,10 @@ class PlainFunction:
         self.holds_others = False
 
     def __call__(self, *args: Any) -> Any:
-        found = self.unchanged(*args)
-        if type(found) is float or type(found) is np.float64:  # in a tenth of the time
-            return found
-        return map_leaves(self._plain, found)
+        value = self.unchanged(*args)
+        if type(value) is float or type(value) is np.float64:  # in a tenth of the time
+            return value
+        return map_leaves(self._plain, value)
 
     @property
     def is_traced(self) -> bool:
@@ -229,7 +229,7 @@ class PlainFunction:
     def _with(self, replace: Callable) -> Callable:
         fun, args = self._given
         closures = Closures(replace)
-        twin, others = closures.replaced(fun), [closures.replaced(each) for each in args]
+        twin, others = closures.replaced(fun), [closures.replaced(arg) for arg in args]
         return lambda *first: twin(*first, *others)
 
     def _plain_number(self, box: Any) -> Any:
@@ -248,10 +248,10 @@ class PlainFunction:
 
 def number_in(leaf: Any) -> Any:
     """The plain number in a box; one of a compiled model that is being recorded has none yet."""
-    found = unboxed(leaf)
-    if isbox(found):
-        raise found.refusal("the model gives SciPy a function of traced values")
-    return found
+    number = unboxed(leaf)
+    if isbox(number):
+        raise number.refusal("the model gives SciPy a function of traced values")
+    return number
 
 
 class Closures:
@@ -332,7 +332,7 @@ def corrected(
     fun: Callable[[Any], Any],
     x: np.ndarray,
     jacobian_at: Callable[[np.ndarray], np.ndarray],
-    what: str,
+    subject: str,
     near: float = np.inf,
 ) -> Any:
     """The vector x at which ``fun`` is zero, with derivatives, and with the value that it has.
@@ -346,28 +346,28 @@ def corrected(
         return x
     if np.shape(start) != np.shape(x):
         raise ValueError(
-            f"{what} has no derivative: it needs as many equations as x has numbers, {np.size(x)}; "
-            f"found {np.size(start)}"
+            f"{subject} has no derivative: it needs as many equations as x has numbers, "
+            f"{np.size(x)}; found {np.size(start)}"
         )
-    inverse = regular_inverse(jacobian_at(x), what)
+    inverse = regular_inverse(jacobian_at(x), subject)
     away = np.abs(inverse @ start) / (1.0 + np.abs(x))
     if not np.max(away) <= near:
         raise RuntimeError(
-            f"{what} has no derivative: what was found is no root, as a step of Newton's method is "
-            f"{np.max(away):.1e} of its size"
+            f"{subject} has no derivative: what was found is no root, as a step of Newton's "
+            f"method is {np.max(away):.1e} of its size"
         )
-    found = x
+    root = x
     for step in range(steps):
-        found = found - anp.dot(inverse, residual - start)
+        root = root - anp.dot(inverse, residual - start)
         if step + 1 < steps:
-            residual = as_array(fun(found))
-    return found
+            residual = as_array(fun(root))
+    return root
 
 
 def jacobian(fun: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
     """The plain Jacobian of a function of a vector, by a pullback for each of its results."""
-    (found,), tape = trace(lambda box: [as_array(fun(box))], [x])
-    unit = np.eye(np.size(unboxed(found)))
+    (value,), tape = trace(lambda box: [as_array(fun(box))], [x])
+    unit = np.eye(np.size(unboxed(value)))
     rows = [tape.pull([row])[0] for row in unit]
     return np.array([np.zeros(len(x)) if row is None else unboxed(row) for row in rows])
 
@@ -400,7 +400,7 @@ def derivatives_along(
     A row for each number. Derivatives of first order are by each of the numbers closed over, those
     of a higher one are the slopes of the order before in one direction.
     """
-    found: list[np.ndarray] = []
+    orders: list[np.ndarray] = []
 
     def gradients(inner: Sequence, order: int) -> list[list[Any]]:
         (vector,), tape = trace(lambda *boxes: [numbers_along(boxes, order - 1)], inner)
@@ -409,7 +409,7 @@ def derivatives_along(
             pairs = zip(tape.pull([unit]), function.numbers, strict=True)
             rows.append([np.zeros(np.shape(n)) if g is None else g for g, n in pairs])
         flat = [[np.ravel(unboxed(g)) for g in row] for row in rows]
-        found.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
+        orders.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
         return rows
 
     def numbers_along(inner: Sequence, order: int) -> Any:
@@ -421,11 +421,11 @@ def derivatives_along(
             ]
             return as_array(slopes)
         vector = numbers_of(function.bound_to(inner))
-        found.append(np.reshape(unboxed(vector), (-1, 1)))
+        orders.append(np.reshape(unboxed(vector), (-1, 1)))
         return vector
 
     (gradients if order else numbers_along)(function.numbers, order)
-    return np.concatenate(found, axis=1)
+    return np.concatenate(orders, axis=1)
 
 
 def direction(shape: tuple[int, ...]) -> np.ndarray:
@@ -433,11 +433,11 @@ def direction(shape: tuple[int, ...]) -> np.ndarray:
     return 1.0 + 0.5 * np.cos(1.0 + np.arange(np.prod(shape, dtype=int))).reshape(shape)
 
 
-def regular_inverse(matrix: np.ndarray, what: str) -> np.ndarray:
+def regular_inverse(matrix: np.ndarray, subject: str) -> np.ndarray:
     condition = np.linalg.cond(matrix, 1) if np.all(np.isfinite(matrix)) else np.inf
     if not condition < 1.0 / np.finfo(float).eps:
         raise np.linalg.LinAlgError(
-            f"{what} has no derivative: the Jacobian at the solution is singular or not finite "
+            f"{subject} has no derivative: the Jacobian at the solution is singular or not finite "
             f"(condition number {condition:.1e}, shape {matrix.shape})"
         )
     return np.linalg.inv(matrix)

@@ -42,8 +42,8 @@ def warn(kind: str, flag: int) -> None:
 
 def model_in(names: Mapping[str, Any]) -> Any:
     """The model that a function of this package is at work on, or None."""
-    own = names.get("self")
-    things = names.get("model"), getattr(own, "model", None), getattr(own, "_model", None)
+    owner = names.get("self")
+    things = names.get("model"), getattr(owner, "model", None), getattr(owner, "_model", None)
     return next((thing for thing in things if hasattr(thing, "fun")), None)
 
 

@@ -239,8 +239,8 @@ def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int
         node.pullback = pullback
         node.is_real = is_real
         node.parents = tuple([nodes[place] for place in parents])
-    found = [None if place is None else nodes[place] for place in ends]
-    return Tape([nodes[place] for place in roots], found)
+    of_outputs = [None if place is None else nodes[place] for place in ends]
+    return Tape([nodes[place] for place in roots], of_outputs)
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:

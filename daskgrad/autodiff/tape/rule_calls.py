@@ -203,29 +203,29 @@ class Space:
         leaves = substitute([None] * len(self._leaves), self.places, arrived)
         return unflatten(self._structure, leaves)
 
-    def check(self, derivative: Any, what: str) -> list[Any]:
+    def check(self, derivative: Any, subject: str) -> list[Any]:
         """The leaves of a rule's result, dense; raises if structure, shapes or dtypes differ."""
         if derivative is None:
             return list(map(cotangents.zeros, self._leaves))
         leaves, structure = flatten(derivative)
         if structure != self._structure:
-            own = describe(unflatten(self._structure, self._leaves))
+            expected = describe(unflatten(self._structure, self._leaves))
             raise ValueError(
-                f"{what}: expected the structure of {own}; found {describe(derivative)}"
+                f"{subject}: expected the structure of {expected}; found {describe(derivative)}"
             )
         pairs = zip(leaves, self._leaves, strict=True)
-        return [fit(leaf, expected, what) for leaf, expected in pairs]
+        return [fit(leaf, expected, subject) for leaf, expected in pairs]
 
 
 def shape_of(leaf: Any) -> Any:
     return without_memory(getval(leaf))
 
 
-def fit(derivative: Any, leaf: Any, what: str) -> Any:
+def fit(derivative: Any, leaf: Any, subject: str) -> Any:
     """A derivative in its leaf's dtype, or an error; a derivative in a box keeps its dtype."""
     if derivative is None:
         return cotangents.zeros(leaf)
-    checked = cotangents.check(getval(derivative), leaf, what)
+    checked = cotangents.check(getval(derivative), leaf, subject)
     return derivative if isbox(derivative) else checked
 
 
@@ -252,20 +252,27 @@ class RecordedRun:
         self._named = []  # the boxes
         remaining = iter(arrays)
         value = unflatten(
-            of_value, [each[0] if len(each) == 1 else next(remaining) for each in kinds]
+            of_value, [kind[0] if len(kind) == 1 else next(remaining) for kind in kinds]
         )
         return Call(self, tuple(leaves), self._structure, {}, value, kept), value
 
     def __call__(self, *leaves: Any) -> list[Any]:
         """The call, or None, and the arrays of the value. Diverged if that is of another kind than
         when it was recorded."""
-        given, count = list(map(read_only_leaf, leaves)), self._structure.num_leaves
-        kwargs = unflatten(self._of_named, given[count:])
-        args = unflatten(self._structure, given[:count])
+        arguments, count = list(map(read_only_leaf, leaves)), self._structure.num_leaves
+        kwargs = unflatten(self._of_named, arguments[count:])
+        args = unflatten(self._structure, arguments[:count])
         call = None
         if self._is_traced:
             value, residuals = map_leaves(read_only_leaf, self.function.run(args, kwargs))
-            parts = self.function, tuple(given[:count]), self._structure, kwargs, value, residuals
+            parts = (
+                self.function,
+                tuple(arguments[:count]),
+                self._structure,
+                kwargs,
+                value,
+                residuals,
+            )
             call = Call(*parts)
         else:
             value, residuals = self.function.fun(*args, **kwargs), None
@@ -277,7 +284,7 @@ class RecordedRun:
             self._kind = kind
         if kind != self._kind:
             raise Diverged
-        arrays = [leaf for leaf, each in zip(outputs, kind[1], strict=True) if len(each) > 1]
+        arrays = [leaf for leaf, output in zip(outputs, kind[1], strict=True) if len(output) > 1]
         return [call, *arrays]
 
     def pull(self, call: Call, argnums: tuple, cotangents: Sequence[Any]) -> tuple:
