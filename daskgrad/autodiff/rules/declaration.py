@@ -78,6 +78,15 @@ def equivalent(*funs: Callable, **rules: Any) -> Callable:
     return enter
 
 
+def refusing(message: str) -> Callable:
+    """The program of a function that has no derivative."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Refusal(message)
+
+    return refuse
+
+
 def of_one(rule: Callable) -> Callable:
     """The adjoint of a function of one array, ``rule(g, ans, *args, **kwargs)``."""
 

@@ -8,7 +8,14 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    plain,
+    refusing,
+    shape_of,
+)
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 from daskgrad.autodiff.rules.linalg_eigenvectors import eig_for_values, eigh_for_values
 from daskgrad.autodiff.rules.statistics import axes_at_end
@@ -17,12 +24,15 @@ from daskgrad.autodiff.rules.twins import as_array, composed
 # ------------------------------------------------------------------------- solutions, inverses
 
 
-@equivalent(linalg.lstsq, arrays=2, keywords="rcond")
-def lstsq(a, b, rcond=None):
-    raise Refusal(
+declare(
+    linalg.lstsq,
+    program=refusing(
         "autograd.numpy.linalg.lstsq has no derivative rule for a and b, as autograd's values hold "
         "no rank; write lstsq of plain numpy.linalg, which has one"
-    )
+    ),
+    arrays=2,
+    keywords="rcond",
+)
 
 
 @composed(np.linalg.lstsq)

@@ -1,7 +1,7 @@
 """Elementwise: functions of single entries, and functions that fill arrays with numbers."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import autograd.numpy as anp
@@ -13,7 +13,6 @@ from autograd.numpy.numpy_vjps import unbroadcast
 from autograd.tracer import trace_primitives_map
 
 from daskgrad.autodiff.rules.declaration import (
-    Refusal,
     added,
     declare,
     equivalent,
@@ -22,6 +21,7 @@ from daskgrad.autodiff.rules.declaration import (
     is_real_like,
     kernel,
     plain,
+    refusing,
     shape_of,
 )
 
@@ -35,13 +35,9 @@ def where_adjoint(argnums, ans, args, kwargs):
 
     def where_pullback(g):
         zeros = np.zeros(anp.shape(g))
-        chosen = {0: None, 1: (g, zeros), 2: (zeros, g)}
-        return tuple(
-            [
-                part and unbroadcast(anp.where(condition, *part), metas[argnum])
-                for argnum, part in [(argnum, chosen[argnum]) for argnum in argnums]
-            ]
-        )
+        parts = {1: (g, zeros), 2: (zeros, g)}
+        pulled = {n: unbroadcast(anp.where(condition, *parts[n]), metas[n]) for n in metas}
+        return tuple([pulled.get(argnum) for argnum in argnums])
 
     return where_pullback
 
@@ -64,10 +60,7 @@ def clip(a, a_min=None, a_max=None, **kwargs):
 
 
 def slopes_adjoint(*slopes: Any) -> Callable:
-    """The adjoint of a function with the derivative at each entry, ``slope(ans, *args)``.
-
-    There is a slope for each argument that has one; they are computed when it is pulled back.
-    """
+    """The adjoint from the derivative at each entry by each argument, ``slope(ans, *args)``."""
 
     def adjoint(argnums, ans, args, kwargs):
         chosen = [(slopes[argnum], anp.metadata(args[argnum])) for argnum in argnums]
@@ -83,7 +76,7 @@ def slopes_adjoint(*slopes: Any) -> Callable:
 def times(g, slope):
     """A cotangent times a slope, added up over several results.
 
-    A result that nobody uses has the cotangent zero, and nothing comes of an infinite slope.
+    A result that nobody uses has the cotangent zero, and adds nothing if its slope is infinite.
     """
     if not isinstance(slope, tuple):
         return g * slope
@@ -147,7 +140,7 @@ for fun in (anp.maximum, anp.minimum):
 
 
 def tanh_tangent(argnums, tangents, ans, args, kwargs):
-    """g / cosh(x)², for real x without its overflow, whose derivative is NaN."""
+    """g / cosh(x)²; for real x without the overflow of cosh, whose derivative is NaN."""
     if anp.iscomplexobj(args[0]):
         return tangents[0] / anp.cosh(args[0]) ** 2
     small = anp.exp(-2.0 * anp.abs(args[0]))
@@ -158,7 +151,7 @@ declare(anp.tanh, tangent=tanh_tangent)
 
 
 def sign_adjoint(argnums, ans, args, kwargs):
-    """Of a complex number z the sign is z / abs(z), which is not constant."""
+    """The sign of a complex number z is z / abs(z), which is not constant."""
     if not anp.iscomplexobj(args[0]):
         return lambda g: (None,)
     size = anp.abs(args[0])
@@ -170,7 +163,7 @@ declare(recorded_sign, adjoint=sign_adjoint)
 
 
 def sign(x, *args, **kwargs):
-    """The sign; that of a real number is constant, and so a plain number, as autograd's."""
+    """The sign; for a real number it is constant, and so a plain number, as autograd's."""
     others = kwargs.keys() - {"called_by_autograd_dispatcher"}  # are refused
     is_constant = not (args or others or anp.iscomplexobj(x))
     return recorded_sign(plain(x) if is_constant else x, *args, **kwargs)
@@ -182,7 +175,7 @@ anp.sign = trace_primitives_map[np.sign] = sign
 
 @primitive
 def share(x, y, total):
-    """exp(x) of exp(x) + exp(y), of which ``total`` is the logarithm."""
+    """exp(x) of exp(x) + exp(y), whose logarithm is ``total``."""
     return np.exp(x - total)
 
 
@@ -192,9 +185,9 @@ def share2(x, y, total):
 
 
 def declare_shares(fun: Callable, part: Callable, factor: float) -> None:
-    """The rules of the logarithm of a sum of two exponentials, and of the share of one of them.
+    """The rules of the logarithm of a sum of two exponentials, and of one exponential's share.
 
-    Both shares add up to one, so that none is lost where the other one is nearly one.
+    Both shares add up to one, so none is lost when the other one is nearly one.
     """
 
     def steep(ans, x, y, total):
@@ -249,11 +242,7 @@ def nan_to_num(x, *args, **kwargs):
 def full_adjoint(argnums, ans, args, kwargs):
     """Sums over broadcast axes, as autograd does not; it takes ``full_like`` for a constant."""
     fill = anp.metadata(args[1]) if 1 in argnums else None
-
-    def full_pullback(g):
-        return tuple([unbroadcast(g, fill) if argnum == 1 else None for argnum in argnums])
-
-    return full_pullback
+    return lambda g: tuple([unbroadcast(g, fill) if n == 1 else None for n in argnums])
 
 
 declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
@@ -286,53 +275,50 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
 
 
 # -------------------------------------------------------------------------------------------------
-# Ufuncs that autograd has no rule for: of one number, of two, and in two parts.
+# Ufuncs without a rule in autograd.
 
 declare(anp.cbrt, adjoint=slopes_adjoint(lambda ans, x: 1.0 / (3.0 * ans**2)))
-
 declare(anp.positive, adjoint=slopes_adjoint(lambda ans, x: 1.0))
-
-# ------------------------------------------------------------------------------- of two numbers
-
-
-@equivalent(anp.float_power, arrays=2)
-def float_power(x1, x2):
-    one = np.float64(1.0)  # of double precision
-    return anp.power(x1 * one, x2 * one)
-
-
-@equivalent(anp.heaviside, arrays=2)
-def heaviside(x1, x2):
-    """Where x1 is zero it jumps; the derivative with respect to x1 is zero there, too."""
-    return anp.where(plain(x1) == 0.0, x2, np.heaviside(plain(x1), 0.0))
-
-
-@equivalent(anp.copysign, arrays=2)
-def copysign(x1, x2):
-    """Where x1 is zero the derivative is the one on the side of its sign."""
-    return x1 * (np.copysign(1.0, plain(x1)) * np.copysign(1.0, plain(x2)))
-
-
-def multiple(x1: Any, x2: Any, remainder: Any) -> np.ndarray:
-    """How often x2 is in x1, of which there is a rest; an infinite x2 is not."""
-    with np.errstate(all="ignore"):
-        return np.where(np.isinf(plain(x2)), 0.0, np.round((plain(x1) - remainder) / plain(x2)))
+declare(anp.ldexp, program=lambda x1, x2: x1 * np.ldexp(np.ones((), plain(x1).dtype), x2))
+declare(
+    anp.float_power,
+    program=lambda x1, x2: anp.power(x1 * np.float64(1.0), x2 * np.float64(1.0)),
+    arrays=2,
+)
+declare(  # at x1 = 0 it jumps, and the derivative with respect to x1 is zero, too
+    anp.heaviside,
+    program=lambda x1, x2: anp.where(plain(x1) == 0.0, x2, np.heaviside(plain(x1), 0.0)),
+    arrays=2,
+)
+declare(  # at x1 = 0 the derivative is the one on the side of its sign
+    anp.copysign,
+    program=lambda x1, x2: x1 * (np.copysign(1.0, plain(x1)) * np.copysign(1.0, plain(x2))),
+    arrays=2,
+)
+declare(
+    anp.nextafter,
+    program=refusing(
+        "np.nextafter has no derivative rule for x1 and x2: it differs from x1 by rounding alone; "
+        "write x1"
+    ),
+    arrays=2,
+)
+declare(
+    anp.frexp,
+    program=refusing(
+        "np.frexp has no derivative rule for x; find the exponent from dg.value(x), and write "
+        "np.ldexp(x, -exponent) for the mantissa"
+    ),
+)
 
 
 @equivalent(anp.fmod, arrays=2)
 def fmod(x1, x2):
-    return x1 - x2 * multiple(x1, x2, np.fmod(plain(x1), plain(x2)))
-
-
-@equivalent(anp.nextafter, arrays=2)
-def nextafter(x1, x2):
-    raise Refusal(
-        "np.nextafter has no derivative rule for x1 and x2: it differs from x1 by rounding alone; "
-        "write x1"
-    )
-
-
-# ---------------------------------------------------------------------------------- in two parts
+    """No multiple of an infinite x2 is in x1."""
+    remainder = np.fmod(plain(x1), plain(x2))
+    with np.errstate(all="ignore"):
+        multiple = np.round((plain(x1) - remainder) / plain(x2))
+    return x1 - x2 * np.where(np.isinf(plain(x2)), 0.0, multiple)
 
 
 @equivalent(anp.divmod, arrays=2)
@@ -344,22 +330,6 @@ def divmod(x1, x2):
 def modf(x):
     whole = np.trunc(plain(x))
     return [anp.where(np.isinf(plain(x)), 0.0, x - whole), whole]
-
-
-@equivalent(anp.frexp)
-def frexp(x):
-    raise Refusal(
-        "np.frexp has no derivative rule for x; find the exponent from dg.value(x), and write "
-        "np.ldexp(x, -exponent) for the mantissa"
-    )
-
-
-@equivalent(anp.ldexp)
-def ldexp(x1, x2):
-    return x1 * np.ldexp(np.ones((), plain(x1).dtype), x2)
-
-
-# -------------------------------------------------------------------------- products of vectors
 
 
 @equivalent(anp.vecdot, arrays=2, keywords="axis keepdims")
@@ -385,40 +355,32 @@ if hasattr(anp, "matvec"):  # since NumPy 2.2
 #
 # autograd's rules for ``+ - * / **`` find out shape, dtype and kind of both operands when a call is
 # recorded, and again when it is pulled back, which on small arrays takes longer than the
-# arithmetic. Where the operands have the result's dtype only the sums over broadcast axes are left,
-# and often not even those. The expressions are autograd's, but for the denominator's cotangent,
+# arithmetic. If the operands have the result's dtype, only the sums over broadcast axes are left,
+# and often not even these. The expressions are autograd's, but for the denominator's cotangent,
 # which is made of the numerator's and the quotient; several axes are summed over at once.
 
-Argnums = tuple[int, ...]
-BOTH = (0, 1)
+FIRST, SECOND, BOTH = (0,), (1,), (0, 1)
 
 
-def arithmetic_rule(fun: Callable, pullback_of: Callable[..., Any]) -> Callable:
-    """The rule with ``pullback_of(argnums, x, y)`` where that holds, otherwise autograd's."""
+def arithmetic_rule(fun: Callable, pullbacks: Mapping[tuple, Callable]) -> Callable:
+    """The rule with the pullback ``pullbacks[argnums](ans, x, y)``, or autograd's without one."""
     autograds = primitive_vjps[fun]
 
-    def rule(argnums: Argnums, ans: Any, args: tuple, kwargs: dict) -> Any:
+    def rule(argnums, ans, args, kwargs):
         operands = [args[argnum] for argnum in argnums]
         pullback = None
         if len(args) == 2 and not kwargs and is_real_like(ans.dtype, *operands):
-            pullback = pullback_of(argnums, ans, *args)
+            pullback = pullbacks[argnums](ans, *args)
         if pullback is None:
             return autograds(argnums, ans, args, kwargs)
         shapes = [operand.shape for operand in operands]
         if 1 not in ans.shape and shapes.count(ans.shape) == len(shapes):
             return pullback
-        return unbroadcast_after(pullback, shapes)
+        return lambda g: tuple(
+            [fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)]
+        )
 
     return rule
-
-
-def unbroadcast_after(pullback: Callable, shapes: Sequence[tuple]) -> Callable:
-    """A pullback followed by the sums over broadcast axes."""
-
-    def summed_pullback(g):
-        return tuple([fit(c, shape) for c, shape in zip(pullback(g), shapes, strict=True)])
-
-    return summed_pullback
 
 
 def fit(cotangent, shape):
@@ -438,80 +400,71 @@ def fit(cotangent, shape):
     return add(cotangent, axis=axes, keepdims=True)
 
 
-def add_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
-    return both_pullback if argnums == BOTH else identity_pullback
-
-
-def identity_pullback(g):
+def passed_on(g):
     return (g,)
 
 
-def both_pullback(g):
+def passed_to_both(g):
     return g, g
 
 
-def subtract_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
-    if argnums == BOTH:
-        return difference_pullback
-    return identity_pullback if argnums == (0,) else negative_pullback
-
-
-def difference_pullback(g):
-    return g, -g
-
-
-def negative_pullback(g):
+def negative(g):
     return (-g,)
 
 
-def multiply_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
-    if argnums == BOTH:
-
-        def product_pullback(g):
-            return y * g, x * g
-
-        return product_pullback
-    factor = y if argnums == (0,) else x
-
-    def factor_pullback(g):
-        return (factor * g,)
-
-    return factor_pullback
+def difference(g):
+    return g, -g
 
 
-def divide_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable:
-    def numerator_pullback(g):
-        return (g / y,)
-
-    def denominator_pullback(g):
-        return (-(g / y) * ans,)
-
+def quotient(ans, y):
     def quotient_pullback(g):
-        quotient = g / y
-        return quotient, -quotient * ans
+        by_x = g / y
+        return by_x, -by_x * ans
 
-    if argnums == BOTH:
-        return quotient_pullback
-    return numerator_pullback if argnums == (0,) else denominator_pullback
+    return quotient_pullback
 
 
-def power_pullback(argnums: Argnums, ans: Any, x: Any, y: Any) -> Callable | None:
-    """For powers that are plain numbers."""
-    if argnums != (0,) or type(y) not in (int, float):
-        return None
+def number_power(x, y):
     exponent = float(y - 1) if y else 1.0
-
-    def number_power_pullback(g):
-        return (g * y * (x if exponent == 1.0 else np.power(x, exponent)),)
-
-    return number_power_pullback
+    return lambda g: (g * y * (x if exponent == 1.0 else np.power(x, exponent)),)
 
 
-def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
+ARITHMETIC: dict[
+    Callable, dict[tuple, Callable]
+] = {  # by the operands that have cotangents: the pullback; none holds more than it needs
+    anp.add: {
+        FIRST: lambda ans, x, y: passed_on,
+        SECOND: lambda ans, x, y: passed_on,
+        BOTH: lambda ans, x, y: passed_to_both,
+    },
+    anp.subtract: {
+        FIRST: lambda ans, x, y: passed_on,
+        SECOND: lambda ans, x, y: negative,
+        BOTH: lambda ans, x, y: difference,
+    },
+    anp.multiply: {
+        FIRST: lambda ans, x, y: lambda g: (y * g,),
+        SECOND: lambda ans, x, y: lambda g: (x * g,),
+        BOTH: lambda ans, x, y: lambda g: (y * g, x * g),
+    },
+    anp.divide: {  # and ``true_divide``, which is the same
+        FIRST: lambda ans, x, y: lambda g: (g / y,),
+        SECOND: lambda ans, x, y: lambda g: (-(g / y) * ans,),
+        BOTH: lambda ans, x, y: quotient(ans, y),
+    },
+    anp.power: {
+        FIRST: lambda ans, x, y: number_power(x, y) if type(y) in (int, float) else None,
+        SECOND: lambda ans, x, y: None,
+        BOTH: lambda ans, x, y: None,
+    },
+}
+
+
+def power_tangent(argnums, tangents, ans, args, kwargs):
     """autograd's, with the exponent y - 1 also where y is zero, or its derivative is wrong."""
     x, y = args
     is_number = type(y) in (int, float) and type(x) not in (int, float, complex)
-    if argnums == (0,) and is_number and y:  # as in the adjoint
+    if argnums == FIRST and is_number and y:  # as in the adjoint
         return tangents[0] * (y * x ** float(y - 1))
     one = np.where(np.logical_or(plain(x), plain(y)), 1.0, 0.0)[()]  # 0 · 0 ** -1 is NaN
     slopes = {0: lambda: y * x ** (y - one)}
@@ -519,11 +472,6 @@ def power_tangent(argnums: Argnums, tangents: Sequence, ans: Any, args: tuple, k
     return added([t * slopes[argnum]() for argnum, t in zip(argnums, tangents, strict=True)])
 
 
-for fun, pullback_of in (
-    (anp.add, add_pullback),
-    (anp.subtract, subtract_pullback),
-    (anp.multiply, multiply_pullback),
-    (anp.divide, divide_pullback),  # and ``true_divide``, which is the same
-):
-    declare(fun, adjoint=arithmetic_rule(fun, pullback_of), tangent=primitive_jvps[fun])
-declare(anp.power, adjoint=arithmetic_rule(anp.power, power_pullback), tangent=power_tangent)
+for fun, pullbacks in ARITHMETIC.items():
+    tangent = power_tangent if fun is anp.power else primitive_jvps[fun]
+    declare(fun, adjoint=arithmetic_rule(fun, pullbacks), tangent=tangent)

@@ -463,7 +463,7 @@ def trace(a, offset=0, axis1=0, axis2=1, dtype=None):
 IGNORED = {"where", "initial", "correction", "mean"}
 
 
-def refusing(fun: Callable, rule: Callable) -> Callable:
+def checked(fun: Callable, rule: Callable) -> Callable:
     """autograd's own rule, which ignores these parameters, for its own derivatives in a model."""
     names = IGNORED - {"initial"} if fun in (anp.sum, anp.prod) else IGNORED
 
@@ -482,4 +482,4 @@ def refusing(fun: Callable, rule: Callable) -> Callable:
 for fun in {anp.sum, anp.prod, anp.max, anp.min, anp.amax, anp.amin, mean, var, std}:
     for table in (primitive_vjps, primitive_jvps):
         if fun in table:
-            table[fun] = refusing(fun, table[fun])
+            table[fun] = checked(fun, table[fun])

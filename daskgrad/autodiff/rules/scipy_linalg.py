@@ -10,7 +10,14 @@ from autograd.core import primitive_jvps
 from autograd.extend import primitive
 from autograd.scipy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    plain,
+    refusing,
+    shape_of,
+)
 from daskgrad.autodiff.rules.linalg_eigenvectors import LOST
 
 
@@ -21,13 +28,10 @@ def has_stacks(*args: Any, **kwargs: Any) -> bool:
 
 
 def refuse_stacks(name: str) -> Callable:
-    def refuse(*args, **kwargs):
-        raise Refusal(
-            f"linalg.{name} has no derivative rule for stacks; write np.stack of the results for "
-            f"each matrix"
-        )
-
-    return refuse
+    return refusing(
+        f"linalg.{name} has no derivative rule for stacks; write np.stack of the results for each "
+        f"matrix"
+    )
 
 
 def solve_triangular_needed(
