@@ -15,8 +15,7 @@ from daskgrad.autodiff.models.duals import Dual, can_move, or_zeros, push_forwar
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.tape.reverse import trace
-from daskgrad.autodiff.tape.rule_calls import Call as RuleCall
-from daskgrad.autodiff.tape.rule_calls import holds_boxes, with_derivative
+from daskgrad.autodiff.tape.rule_calls import RuleCall, holds_boxes, with_derivative
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import argument_name
 from daskgrad.autodiff.values.fingerprints import fingerprint

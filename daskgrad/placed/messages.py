@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from distributed.protocol import to_serialize
 
-from daskgrad.autodiff.tape.pickling import ModelPickler
+from daskgrad.autodiff.tape.pickling import AutogradPickler
 from daskgrad.autodiff.values.memory import align, canonical
 from daskgrad.tasks.sending import is_plain
 
@@ -35,7 +35,7 @@ def pack(value: Any) -> Frames:
             frames = frames_of(value, pickle.Pickler)
             if b"__main__" not in frames[0]:
                 return frames
-    return frames_of(value, ModelPickler)
+    return frames_of(value, AutogradPickler)
 
 
 def frames_of(value: Any, pickler: type[pickle.Pickler]) -> Frames:

@@ -18,7 +18,7 @@ import numpy as np
 from daskgrad.autodiff.models.failures import note_of_module
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.models.travel import seal
-from daskgrad.autodiff.tape.pickling import ModelPickler
+from daskgrad.autodiff.tape.pickling import AutogradPickler
 from daskgrad.autodiff.values.memory import Sealed, Sent
 from daskgrad.autodiff.values.trees import LEAF_TYPES
 
@@ -87,7 +87,7 @@ def sealed_unless_plain(value: Any) -> Any:
 
 
 def seal_as_models(value: Any) -> Sealed:
-    return seal(value, ModelPickler)
+    return seal(value, AutogradPickler)
 
 
 def is_plain(value: Any) -> bool:

@@ -12,7 +12,7 @@ from daskgrad.autodiff.models.local_jacobians import PER_PRODUCT, colours_of
 from daskgrad.autodiff.models.pullbacks import Batch, entry, for_each, unit_cotangents
 from daskgrad.autodiff.tape.dependence import Dependence
 from daskgrad.autodiff.tape.forward import Push
-from daskgrad.autodiff.tape.reverse import Tape
+from daskgrad.autodiff.tape.reverse import AutogradTape
 from daskgrad.derivatives.by_structure import FEW
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost, task_groups
 from daskgrad.graph.activity import Graph
@@ -191,7 +191,7 @@ def products(monkeypatch):
         monkeypatch.setattr(cls, name, counted)
 
     count(Push, "__call__")
-    count(Tape, "pull")
+    count(AutogradTape, "pull")
     return made
 
 

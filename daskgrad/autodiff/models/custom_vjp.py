@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.autodiff.models.model import Model
-from daskgrad.autodiff.tape.rule_calls import Call, call_rule
+from daskgrad.autodiff.tape.rule_calls import RuleCall, call_rule
 from daskgrad.autodiff.values.descriptions import (
     argument_name,
     describe,
@@ -70,14 +70,14 @@ class Rule:
         """The value, and the residuals for the pullback; arguments may be boxes."""
         raise NotImplementedError
 
-    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         """Maps a cotangent of the value to one for each positional argument, or ``None``.
 
         ``active`` are the places of the arguments' leaves that are differentiated.
         """
         raise NotImplementedError
 
-    def push(self, call: Call, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         """The tangent of the value, from those of the positional arguments."""
         raise NotImplementedError
 
@@ -182,12 +182,12 @@ class custom_vjp(Rule):
             raise self._has_no_rule("a derivative", "defvjp(forward, backward) or defjvp(jvp)")
         return self(*args, **kwargs), None
 
-    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         if self.backward is None:
             raise self._has_no_rule("a derivative in reverse mode", "defvjp(forward, backward)")
         return functools.partial(self.backward, call.residuals)
 
-    def push(self, call: Call, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         if self.jvp is None:
             raise self._has_no_rule("a derivative in forward mode", "defjvp(jvp)")
         pair = self.jvp(call.args, tangents, **call.kwargs)

@@ -19,7 +19,7 @@ from daskgrad.autodiff.models.failures import Blame
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import plain_value
 from daskgrad.autodiff.models.tracing import Active, is_real_scalar, require_numbers, seen_by
-from daskgrad.autodiff.tape.rule_calls import Call as RuleCall
+from daskgrad.autodiff.tape.rule_calls import RuleCall
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.cotangents import Leaves, is_differentiable

@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgrad.autodiff.models.custom_vjp import Rule
 from daskgrad.autodiff.tape.implicit import Root
-from daskgrad.autodiff.tape.rule_calls import Call
+from daskgrad.autodiff.tape.rule_calls import RuleCall
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.protection import read_only
 from daskgrad.autodiff.values.trees import flatten
@@ -104,15 +104,15 @@ class Implicit(Rule):
         """The root; if the arguments are boxes of an outer trace, a node of that trace."""
         return self(*args, **kwargs), None
 
-    def pullback(self, call: Call, active: Sequence[int]) -> Callable[[Any], Any]:
+    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         root = Root(call, self.residual)
         return root.pullback(active, self._solve(root, call, transposed=True))
 
-    def push(self, call: Call, tangents: tuple) -> Any:
+    def push(self, call: RuleCall, tangents: tuple) -> Any:
         root = Root(call, self.residual)
         return root.push(tangents, self._solve(root, call, transposed=False))
 
-    def _solve(self, root: Root, call: Call, transposed: bool) -> Callable[[Any], Any]:
+    def _solve(self, root: Root, call: RuleCall, transposed: bool) -> Callable[[Any], Any]:
         if self.linear_solver is None:
             return root.dense(transposed)
         system = LinearSystem(self, self.linear_solver, transposed)
@@ -131,7 +131,7 @@ class LinearSystem:
         self._transposed = transposed
         self._solution = Implicit(self.solver, self.residual, linear_solver)
 
-    def solved(self, call: Call, rhs: Any) -> Any:
+    def solved(self, call: RuleCall, rhs: Any) -> Any:
         return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
@@ -154,5 +154,5 @@ class LinearSystem:
 
     def _product(self, x: Any, args: tuple, kwargs: dict) -> Callable[[Any], Any]:
         leaves, structure = flatten(args)
-        call = Call(self._function, tuple(leaves), structure, kwargs, x, None)
+        call = RuleCall(self._function, tuple(leaves), structure, kwargs, x, None)
         return Root(call, self._function.residual).product(self._transposed)

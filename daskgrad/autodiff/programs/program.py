@@ -14,7 +14,7 @@ import numpy as np
 from daskgrad.autodiff.programs.calls import kind_of
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.pickling import TapePickler
-from daskgrad.autodiff.tape.reverse import Tape, arrays_within, trace
+from daskgrad.autodiff.tape.reverse import AutogradTape, arrays_within, trace
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, describe
 
@@ -173,7 +173,7 @@ class CompiledTape:
         except Diverged:
             return pull_as_asked(self._tape_for(chosen[0], chosen[0]), cotangents, asked)
 
-    def _tape_for(self, cotangent: Any, example: Any) -> Tape:
+    def _tape_for(self, cotangent: Any, example: Any) -> AutogradTape:
         if self._call is None:
             raise TypeError(
                 f"the pullback of model {self._program.name!r}, which is compiled and came from "

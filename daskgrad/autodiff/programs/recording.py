@@ -17,7 +17,7 @@ from daskgrad.autodiff.programs.nodes import RecordedNode
 from daskgrad.autodiff.programs.steps import Recording, Step, Unrecordable
 from daskgrad.autodiff.rules.indexing import Selection
 from daskgrad.autodiff.tape.boxes import advice_about, frames_of, kind_of, place_of
-from daskgrad.autodiff.tape.reverse import Tape, trace
+from daskgrad.autodiff.tape.reverse import AutogradTape, trace
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
 
@@ -117,12 +117,12 @@ def recording_models() -> Iterator[None]:
         recorder.reset(token)
 
 
-class RecordedTape(Tape):
+class RecordedTape(AutogradTape):
     """The tape of a model within an evaluation that is recorded; its pulls are recorded, too."""
 
     __slots__ = ("arrays",)
 
-    def __init__(self, tape: Tape, arrays: Sequence[Any]):
+    def __init__(self, tape: AutogradTape, arrays: Sequence[Any]):
         super().__init__(tape.roots, tape.ends)
         self.arrays = list(map(HIDDEN.__get__, arrays))
 
@@ -153,7 +153,7 @@ MOST_STEPS = 4000  # of an evaluation: a longer one takes much longer to run tha
 MOST_HELD = 2**28  # bytes that these compute
 
 
-def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Tape]:
+def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], AutogradTape]:
     """What a backend's ``trace`` returns, of boxes of a recording."""
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
@@ -169,7 +169,7 @@ def require_few(recording: Recording) -> None:
         raise Unrecordable(f"it takes {len(steps):,} calls and more, which hold {held:,} bytes")
 
 
-def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Collection[int]) -> None:
+def require_no_slices(tape: AutogradTape, arrays: Sequence[Any], asked: Collection[int]) -> None:
     """Raises if a cotangent is one that stays a slice in a sum of terms."""
     large = {
         root

@@ -39,7 +39,7 @@ from daskgrad.autodiff.values.rows import (
 
 
 @carrier
-class Piece:
+class Scatter:
     """The cotangent of an indexed array: ``g`` at ``index``, zero elsewhere."""
 
     space: Any
@@ -51,11 +51,11 @@ class Piece:
         return add_at(array, self.index, self.g, self.distinct)
 
     def differentiable(self) -> Any:
-        """The same as autograd's own rule gives it, which can be differentiated."""
+        """The dense cotangent by autograd's own rule, which can be differentiated."""
         return untake(self.g, self.index, self.space)
 
     def rows(self) -> Rows | None:
-        """The same as loose rows; ``None`` if the index takes all axes whole."""
+        """The cotangent as loose rows; ``None`` if the index takes all axes whole."""
         entries = entries_of(self.index, self.space.shape)
         return None if entries is None else entries.rows(self.g)
 
@@ -73,35 +73,35 @@ class Piece:
         numbers = np.asarray(first, np.intp)  # in int8 there may be no ``count``
         return np.where(numbers < 0, numbers + count, numbers)
 
-    def at(self, places: np.ndarray) -> "Piece":
-        """The same cotangent of another array, which has the rows at these places."""
+    def at(self, places: np.ndarray) -> "Scatter":
+        """The cotangent of another array, which has the rows at these places."""
         first, others = self._apart()
         index = int(places) if isinstance(first, int | np.integer) else places
-        return Piece(self.space, (index, *others), self.distinct, self.g)
+        return Scatter(self.space, (index, *others), self.distinct, self.g)
 
     def _apart(self) -> tuple[Any, tuple]:
-        """The index of the first axis, and those of the others."""
+        """The index of the first axis, and of the others."""
         index = self.index if isinstance(self.index, tuple) else (self.index,)
         return (index[0], index[1:]) if index else (None, ())
 
 
 @carrier
-class PieceOfRows:
-    """A piece whose ``g`` is rows, as loose rows of the indexed array."""
+class ScatterOfRows:
+    """A scatter of rows, as loose rows of the indexed array."""
 
     space: Any
-    own: Rows
+    value: Rows
 
     def add_into(self, array: np.ndarray) -> np.ndarray:
-        view, index = self.own.locate(array)
-        np.add.at(view, index, self.own.values)
+        view, index = self.value.locate(array)
+        np.add.at(view, index, self.value.values)
         return array
 
     def differentiable(self) -> Any:
         return self.add_into(self.space.zeros())
 
     def rows(self) -> Rows | None:
-        return self.own
+        return self.value
 
 
 @kernel
@@ -118,51 +118,45 @@ def add_at(array: np.ndarray, index: Any, g: Any, distinct: bool) -> np.ndarray:
     return array
 
 
-class Pieces(list):
-    """The pieces that have arrived at an array, in order of arrival."""
+class Scatters(list):
+    """All scatters that have arrived at an array, in order of arrival."""
 
     def asked(self) -> Rows | np.ndarray:
         """Their sum as rows, whatever that takes; as an array if one takes all axes whole."""
-        boxes = [piece.g for piece in self if type(piece) is Piece and is_recorded(piece.g)]
+        boxes = [part.g for part in self if type(part) is Scatter and is_recorded(part.g)]
         if boxes:
-            parts = [(piece.index, piece.distinct, piece.g) for piece in self]
-            return boxes[0].record_call(rows_of_pieces, (self[0].space, parts), 1)[0]
-        space, parts = self[0].space, [piece.rows() for piece in self]
-        known = [rows for rows in parts if rows is not None]
+            parts = [(part.index, part.distinct, part.g) for part in self]
+            return boxes[0].record_call(rows_of_scatters, (self[0].space, parts), 1)[0]
+        known = [rows for part in self if (rows := part.rows()) is not None]
         if len(known) < len(self):
             return self.dense()
-        return sum_of_rows(known, own_dtype(space.dtype))
+        return sum_of_rows(known, own_dtype(self[0].space.dtype))
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows if these are few, otherwise an array, with the same bits."""
-        space = self[0].space
-        if is_small(space):
-            return self.dense()
-        numbers = [piece.row_numbers() for piece in self]
-        known = [rows for rows in numbers if rows is not None]
-        count = sum([rows.size for rows in known])
-        if len(known) < len(self) or are_many(count, space.shape[:1]):
-            return self.dense()
-        return self._add_up(known)
-
-    def _add_up(self, numbers: Sequence[np.ndarray]) -> Rows:
         shape, dtype = self[0].space.shape, self[0].space.dtype
-        rows = np.unique(np.concatenate(list(map(np.ravel, numbers))))
-        values = np.zeros((len(rows), *shape[1:]), own_dtype(dtype))
-        for piece, taken in zip(self, numbers, strict=True):
-            values = piece.at(np.searchsorted(rows, taken)).add_into(values)
-        return Rows(shape, (0,), rows, values, is_asked=False)
+        if is_small(self[0].space):
+            return self.dense()
+        numbers = [rows for part in self if (rows := part.row_numbers()) is not None]
+        count = sum([rows.size for rows in numbers])
+        if len(numbers) < len(self) or are_many(count, shape[:1]):
+            return self.dense()
+        indices = np.unique(np.concatenate(list(map(np.ravel, numbers))))
+        values = np.zeros((len(indices), *shape[1:]), own_dtype(dtype))
+        for part, rows in zip(self, numbers, strict=True):
+            values = part.at(np.searchsorted(indices, rows)).add_into(values)
+        return Rows(shape, (0,), indices, values, is_asked=False)
 
     def dense(self) -> np.ndarray:
         array = self[0].space.zeros()
-        for piece in self:
-            array = piece.add_into(array)
+        for scatter in self:
+            array = scatter.add_into(array)
         return array
 
 
-def rows_of_pieces(space: Any, parts: Sequence[tuple]) -> list[Any]:
-    """The cotangent that is asked for, of an array of which parts were selected."""
-    return [Pieces([Piece(space, *part) for part in parts]).asked()]
+def rows_of_scatters(space: Any, parts: Sequence[tuple]) -> list[Any]:
+    """The asked cotangent of an array from which parts were selected."""
+    return [Scatters([Scatter(space, *part) for part in parts]).asked()]
 
 
 def sum_of_rows(parts: Sequence[Rows], dtype: np.dtype) -> Rows:
@@ -187,15 +181,15 @@ class Selection:
     distinct: bool
 
     def __call__(self, g):
-        piece = Piece(self.space, self.index, self.distinct, g)
-        return (piece if is_plain(g) or not isbox(g) else piece.differentiable(),)
+        scatter = Scatter(self.space, self.index, self.distinct, g)
+        return (scatter if is_plain(g) or not isbox(g) else scatter.differentiable(),)
 
     def of_rows(self, rows: Rows) -> tuple:
-        """The same, of a cotangent that is rows."""
+        """Pulls rows back."""
         entries = entries_of(self.index, self.space.shape)
         if entries is None:
             return self(rows.to_dense())
-        return (PieceOfRows(self.space, entries.rows_of_rows(rows)),)
+        return (ScatterOfRows(self.space, entries.rows_of_rows(rows)),)
 
 
 @carrier
@@ -209,7 +203,7 @@ class Transposition:
         return (anp.transpose(g, np.argsort(self.axes)),)
 
     def of_rows(self, rows: Rows) -> tuple:
-        return (PieceOfRows(self.space, transpose(rows, self.axes)),)
+        return (ScatterOfRows(self.space, transpose(rows, self.axes)),)
 
 
 def selection(array: Any, index: Any) -> Selection:
@@ -239,7 +233,7 @@ def require_plain_index(argnums: tuple) -> None:
 def moving(fun):
     """The adjoint of a function that changes the order of axes.
 
-    An array whose axes have the lengths 0, 1, 2 ... shows the order.
+    It shows the order on an array with axes of the lengths 0, 1, 2 ...
     """
 
     def adjoint(argnums, ans, args, kwargs):
@@ -265,7 +259,7 @@ def _take_index(a, indices, axis=None, out=None, mode="raise"):
 
 
 def copy_index(index):
-    """An index whose arrays nobody else can change; lists become the arrays they stand for."""
+    """An index with arrays that nobody else can change; lists become arrays."""
     if isbox(index):  # recorded, and so constant
         return index
     if isinstance(index, tuple):

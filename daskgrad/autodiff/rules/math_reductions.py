@@ -439,7 +439,7 @@ def trace_pullback(argnums, ans, x):
 
     def pull(g):
         if namespace_of(g) is not np:
-            return (anp.where(np.eye(*shape, dtype=bool), g, np.zeros((), g.dtype)),)
+            return (anp.where(np.eye(*shape) > 0.0, g, np.zeros((), g.dtype)),)
         out = np.zeros(shape, g.dtype)
         out.reshape(-1)[: min(rows, columns) * columns : columns + 1] = g
         return (out,)

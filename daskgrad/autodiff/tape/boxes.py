@@ -1,10 +1,10 @@
-"""Boxes: arrays and their traces in a model; what autograd's boxes lack, kept ones, hints.
+"""Boxes: traced arrays in a model; the methods they lack, boxes that were kept, hints.
 
-``a += b`` of a traced array that somebody else holds is an error: for autograd's boxes it is
-``a = a + b``. NumPy changes the array, and with it what another name or a view shows. So the box of
-an array knows the boxes of arrays that share its memory.
+``a += b`` of a traced array that somebody else holds is an error. With autograd's boxes it is
+``a = a + b``, but NumPy would change the array under its other names and views. So the box of an
+array knows the boxes of arrays that share its memory.
 
-Methods of arrays work where a traced function does the same; the others say what to write.
+Methods of arrays work if a traced function does the same; the others tell what to write.
 """
 
 import importlib.util
@@ -35,8 +35,8 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES
 # the counter raised. Numbers that only grow cannot meet: a later trace always has the higher one,
 # also where a closure carries a box into another thread.
 #
-# Here and in ``plain_calls`` daskgrad replaces something of another library: ``install`` is called
-# when it is imported, in every process.
+# Here and in ``numpy_calls`` daskgrad replaces parts of another library, when it is imported, in
+# every process.
 
 
 class TraceNumbers:
@@ -80,7 +80,7 @@ def kind_of(value: Any) -> str:
 
 
 def real_part(derivative: Any) -> Any:
-    """A cotangent or tangent of a real value; rules of autograd's forget that the value is real."""
+    """The real part for a real value; some rules of autograd's forget that the value is real."""
     return anp.real(derivative) if kind_of(derivative) == "c" else derivative
 
 
@@ -152,8 +152,8 @@ def package_of(frame: Any) -> str:
 # -------------------------------------------------------------------------------------------------
 # Hints: advice for errors of models that are not written for autograd.
 #
-# An error of plain NumPy, SciPy, pandas or xarray about a box says what none of their users has
-# written. So the frames between the model and the error tell which function got a traced value.
+# No user of plain NumPy, SciPy, pandas or xarray can read their errors about a box. So the frames
+# between the model and the error tell which function got a traced value.
 
 HINT = (
     "while it is differentiated, a model sees autograd's boxes instead of arrays. Functions of "
@@ -427,15 +427,11 @@ def item_of(box: Any, *index: Any) -> Any:
     return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
 
 
-def copy_of(box: Any, order: Any = "C") -> Any:
-    return np.copy(box, order)
-
-
 ARRAY_METHODS = {
     "dot": anp.dot,
     "conj": anp.conj,
     "conjugate": anp.conj,
-    "copy": copy_of,
+    "copy": lambda box, order="C": np.copy(box, order),
     "item": item_of,
     "real": property(anp.real),
     "imag": property(anp.imag),
@@ -444,7 +440,7 @@ ARRAY_METHODS = {
 
 
 def missing(name: str) -> property:
-    """An attribute of arrays that boxes lack, which says what to write."""
+    """An attribute that boxes lack; its error tells what to write."""
 
     def refuse(box: Any) -> Any:
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from autograd.numpy import numpy_boxes, numpy_wrapper
 
-from daskgrad.autodiff.tape.forward import Push, Step
+from daskgrad.autodiff.tape.forward import Primitive, Push
 
 Columns = Any  # a frozen set of columns, or an array of them
 NONE: frozenset[int] = frozenset()
@@ -38,24 +38,24 @@ class Dependence:
 
     def __init__(self, push: Push, arrays: Sequence[Columns]):
         columns = list(arrays)
-        for step in push.record[push.arrays :]:
-            columns.append(columns_of(step, [columns[parent] for parent in step.parents]))
+        for primitive in push.record[push.arrays :]:
+            columns.append(columns_of(primitive, [columns[parent] for parent in primitive.parents]))
         self._push = push
         self._all = list(map(united, columns))
         self.outputs = [None if end is None else columns[end] for end in push.ends]
 
     @staticmethod
     def moved(push: Push, places: Sequence[np.ndarray]) -> list[Any] | None:
-        """Where each output's entries come from, if the call only moves entries; else None.
+        """The places from which each output's entries come, or None if the call also computes.
 
         ``places`` are the arrays' entries; a constant entry comes from -1.
         """
         origins: list[Any] = list(places)
-        for step in push.record[push.arrays :]:
-            rule = moving_rule(step)
+        for primitive in push.record[push.arrays :]:
+            rule = moving_rule(primitive)
             if rule is None:
                 return None
-            origins.append(rule(step, [origins[parent] for parent in step.parents], -1))
+            origins.append(rule(primitive, [origins[parent] for parent in primitive.parents], -1))
         return [None if end is None else origins[end] for end in push.ends]
 
     def push(self, tangents: Sequence[Any], columns: frozenset[int]) -> list[Any]:
@@ -70,76 +70,80 @@ def united(columns: Columns) -> frozenset[int]:
     return NONE.union(*set(columns.flat))
 
 
-def columns_of(step: Step, arguments: list[Columns]) -> Columns:
+def columns_of(primitive: Primitive, arguments: list[Columns]) -> Columns:
     """The columns of a primitive's value, from its traced arguments' columns."""
     if not arguments:
         return NONE
-    are_one = step.fun not in JOINING and all([type(columns) is frozenset for columns in arguments])
-    moving = None if are_one else moving_rule(step)
-    rule = None if are_one else rule_of(step)
+    are_one = primitive.fun not in JOINING and all(
+        [type(columns) is frozenset for columns in arguments]
+    )
+    moving = None if are_one else moving_rule(primitive)
+    rule = None if are_one else rule_of(primitive)
     if moving is not None:
-        columns = moving(step, arguments, NONE)
+        columns = moving(primitive, arguments, NONE)
     elif rule is not None:
-        columns = rule(step, arguments)
+        columns = rule(primitive, arguments)
     else:
         return NONE.union(*map(united, arguments))
     if type(columns) is frozenset:
         return columns
-    if columns.shape != step.value.shape:  # by a call that no rule here expects
+    if columns.shape != primitive.value.shape:  # by a call that no rule here expects
         return united(columns)
     return columns[()]
 
 
-def moving_rule(step: Step) -> Callable[[Step, list[Any], Any], Any] | None:
+def moving_rule(primitive: Primitive) -> Callable[[Primitive, list[Any], Any], Any] | None:
     """How a primitive moves entries of its traced arguments and constants, if it does."""
-    if type(step.value) is not np.ndarray and not isinstance(step.value, np.generic):
+    if type(primitive.value) is not np.ndarray and not isinstance(primitive.value, np.generic):
         return None
-    if step.fun in JOINING:
+    if primitive.fun in JOINING:
         return joined
-    if step.fun is numpy_wrapper._array_from_scalar_or_array:
-        return lambda step, arguments, _: np.reshape(arguments[0], step.value.shape)
-    is_moving = getattr(step.fun, "fun", None) in MOVING and step.argnums == (0,)
+    if primitive.fun is numpy_wrapper._array_from_scalar_or_array:
+        return lambda primitive, arguments, _: np.reshape(arguments[0], primitive.value.shape)
+    is_moving = getattr(primitive.fun, "fun", None) in MOVING and primitive.argnums == (0,)
     return moved if is_moving else None
 
 
-def rule_of(step: Step) -> Callable[[Step, list[Columns]], Columns] | None:
+def rule_of(primitive: Primitive) -> Callable[[Primitive, list[Columns]], Columns] | None:
     """How any other primitive unites columns, if some entries lack some of them."""
-    fun = getattr(step.fun, "fun", None)  # NumPy's own
-    is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not step.kwargs
+    fun = getattr(primitive.fun, "fun", None)  # NumPy's own
+    is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not primitive.kwargs
     if is_ufunc or fun in ENTRY_BY_ENTRY:
-        return entry_by_entry if isinstance(step.value, np.ndarray) else None
-    return reduced if fun in REDUCTIONS and step.kwargs.keys() <= {"axis", "keepdims"} else None
+        return entry_by_entry if isinstance(primitive.value, np.ndarray) else None
+    return (
+        reduced if fun in REDUCTIONS and primitive.kwargs.keys() <= {"axis", "keepdims"} else None
+    )
 
 
-def entry_by_entry(step: Step, arguments: list[Columns]) -> Columns:
+def entry_by_entry(primitive: Primitive, arguments: list[Columns]) -> Columns:
     union = arguments[0]
     for columns in arguments[1:]:
         if columns is not union:
             union = np.bitwise_or(union, columns)
-    return np.broadcast_to(union, step.value.shape)
+    return np.broadcast_to(union, primitive.value.shape)
 
 
-def moved(step: Step, arguments: list[Any], constant: Any) -> Any:
-    return filled(step.fun.fun(arguments[0], *step.args[1:], **step.kwargs))  # type: ignore[attr-defined]
+def moved(primitive: Primitive, arguments: list[Any], constant: Any) -> Any:
+    return filled(primitive.fun.fun(arguments[0], *primitive.args[1:], **primitive.kwargs))  # type: ignore[attr-defined]
 
 
-def joined(step: Step, arguments: list[Any], constant: Any) -> Any:
-    first = JOINING[step.fun]
-    traced = dict(zip(step.argnums, arguments, strict=True))
+def joined(primitive: Primitive, arguments: list[Any], constant: Any) -> Any:
+    first = JOINING[primitive.fun]
+    traced = dict(zip(primitive.argnums, arguments, strict=True))
     parts = [
         filled(traced.get(number, constant), np.shape(arg))
-        for number, arg in enumerate(step.args[first:], first)
+        for number, arg in enumerate(primitive.args[first:], first)
     ]
     if first == 1:
-        return np.concatenate(parts, step.args[0])
-    return np.stack(parts).reshape(step.value.shape)
+        return np.concatenate(parts, primitive.args[0])
+    return np.stack(parts).reshape(primitive.value.shape)
 
 
-def reduced(step: Step, arguments: list[Columns]) -> Columns:
+def reduced(primitive: Primitive, arguments: list[Columns]) -> Columns:
     """The columns of each group of entries along the axes, united."""
     (columns,) = arguments
-    axis = step.args[1] if len(step.args) > 1 else step.kwargs.get("axis")
-    if axis is None or len(step.args) > 2:
+    axis = primitive.args[1] if len(primitive.args) > 1 else primitive.kwargs.get("axis")
+    if axis is None or len(primitive.args) > 2:
         return united(columns)
     axes = {int(number) % columns.ndim for number in np.atleast_1d(axis)}
     kept = [number for number in range(columns.ndim) if number not in axes]
@@ -147,7 +151,7 @@ def reduced(step: Step, arguments: list[Columns]) -> Columns:
     unions = np.empty(rows.shape[:-1], object)
     for place in np.ndindex(unions.shape):
         unions[place] = NONE.union(*rows[place])
-    return unions.reshape(step.value.shape)
+    return unions.reshape(primitive.value.shape)
 
 
 def filled(entries: Any, shape: Sequence[int] = ()) -> np.ndarray:

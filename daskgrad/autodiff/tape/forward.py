@@ -27,7 +27,6 @@ from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
     explain,
-    missing,
     plain,
     require_seen,
     settle,
@@ -42,12 +41,18 @@ from daskgrad.autodiff.tape.boxes import (
     require_live,
     trace_numbers,
 )
-from daskgrad.autodiff.tape.reverse import copied_box_error, program_of, pullback_of, trace
+from daskgrad.autodiff.tape.reverse import (
+    copied_box_error,
+    is_replaced,
+    program_of,
+    pullback_of,
+    trace,
+)
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.values.cotangents import is_differentiable
 
 
-class Step(NamedTuple):
+class Primitive(NamedTuple):
     """One primitive that ran; ``parents`` are the places of its traced arguments."""
 
     parents: Sequence[int]
@@ -58,7 +63,7 @@ class Step(NamedTuple):
     kwargs: dict
 
     def push(self, tangents: Sequence[Any]) -> Any:
-        """The tangent of the value, from those of all steps before it; ``None`` for zero."""
+        """The tangent of the value, from the earlier primitives' tangents; ``None`` for zero."""
         pairs = zip(self.argnums, [tangents[parent] for parent in self.parents], strict=True)
         known = [(argnum, tangent) for argnum, tangent in pairs if tangent is not None]
         if not known:
@@ -94,20 +99,20 @@ class RecordNode(Node):
             raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         if any(parent.record is not record for parent in parents):
             raise copied_box_error()
-        self._enter(record, trace, Step(places, fun, argnums, value, args, kwargs))
+        self._enter(record, trace, Primitive(places, fun, argnums, value, args, kwargs))
 
     def initialize_root(self, record, trace):
         self._enter(record, trace, None)
 
-    def _enter(self, record: list, trace: int, step: Step | None) -> None:
+    def _enter(self, record: list, trace: int, entry: Primitive | None) -> None:
         self.record, self.trace = record, trace
         self.place = len(record)
-        record.append(step)
+        record.append(entry)
 
 
 class Push:
-    """The map of tangents along a record, of the arrays at its first places to the outputs, whose
-    places are ``ends``; ``None`` for a constant output."""
+    """The map of tangents along a record, from the arrays at its first places to the outputs at the
+    places ``ends``; ``None`` for a constant output."""
 
     def __init__(
         self, record: Sequence[Any], arrays: int, outputs: Sequence[Any], ends: Sequence[int | None]
@@ -117,8 +122,8 @@ class Push:
     def __call__(self, tangents: Sequence[Any], moved: Sequence[bool] | None = None) -> list[Any]:
         """``moved``: which values in the record may have tangents that are not zero."""
         pushed = list(tangents)
-        for place, step in enumerate(self.record[self.arrays :], self.arrays):
-            pushed.append(step.push(pushed) if moved is None or moved[place] else None)
+        for place, primitive in enumerate(self.record[self.arrays :], self.arrays):
+            pushed.append(primitive.push(pushed) if moved is None or moved[place] else None)
         return [
             tangent_of(output, None if end is None else pushed[end])
             for output, end in zip(self.outputs, self.ends, strict=True)
@@ -150,8 +155,7 @@ def linearize(
         outputs.append(output._value if ours else output)
         ends.append(output._node.place if ours else None)
 
-    settle()  # the model may have imported functions whose rules are corrected
-
+    settle()  # the model may have imported functions with rules of ours
     return outputs, Push(record, len(arrays), outputs, ends)
 
 
@@ -180,15 +184,16 @@ RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so
 
 
 def rule_of(fun: Callable) -> Callable:
-    """The rule of a primitive that is new, or whose rule is autograd's."""
+    """The rule of a primitive that is new, or has autograd's rule."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
         return primitive_jvps.get(fun) or transpose(fun)
-    if known.program and not known.refused:
-        RULES[fun] = rule_by_program(fun, known)
+    if known.refused:  # by the adjoint
+        RULES[fun] = transpose(fun)
+    elif known.program:
+        RULES[fun] = rule_by_program(fun, known, known.program)
     else:
-        tangent = None if known.refused else known.tangent  # the adjoint refuses
-        RULES[fun] = tangent or transpose(fun)
+        RULES[fun] = known.tangent or transpose(fun)
     return RULES[fun]
 
 
@@ -205,27 +210,19 @@ def transpose(fun: Callable) -> Callable:
     return rule
 
 
-def rule_by_program(fun: Callable, known: Declaration) -> Callable:
+def rule_by_program(fun: Callable, known: Declaration, program: Callable) -> Callable:
     """The rule of a function that a program replaces in some of its calls."""
-    program, needed, arrays = known.program, known.needed, known.arrays
-    assert program is not None
     autograds = None if known.adjoint else primitive_jvps.get(fun)
     otherwise = known.tangent or autograds or transpose(fun)
 
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        if argnums[-1] >= arrays:
-            missing(fun, argnums)
-        if needed(*args, **kwargs):
-            active = [args[argnum] for argnum in argnums]
-            _, push = linearize(program_of(program, argnums, args, kwargs), active)
-            return put_in_container(push(tangents), plain(ans))
-        return otherwise(argnums, tangents, ans, args, kwargs)
+        if not is_replaced(fun, known, argnums, args, kwargs):
+            return otherwise(argnums, tangents, ans, args, kwargs)
+        active = [args[argnum] for argnum in argnums]
+        _, push = linearize(program_of(program, argnums, args, kwargs), active)
+        pushed, value = push(tangents), plain(ans)
+        if isinstance(value, list | tuple):
+            return (autograd_list if isinstance(value, list) else autograd_tuple)(pushed)
+        return pushed[0]
 
     return rule
-
-
-def put_in_container(tangents: list[Any], value: Any) -> Any:
-    """The tangent of a value that may be a list or a tuple."""
-    if isinstance(value, list | tuple):
-        return (autograd_list if isinstance(value, list) else autograd_tuple)(tangents)
-    return tangents[0]

@@ -1,6 +1,6 @@
 """Implicit: derivatives of roots by the implicit function theorem.
 
-Where F(x, θ) = 0 and ∂F/∂x is regular, dx = -(∂F/∂x)⁻¹ (∂F/∂θ) dθ; so a cotangent g of x pulls back
+If F(x, θ) = 0 and ∂F/∂x is regular, dx = -(∂F/∂x)⁻¹ (∂F/∂θ) dθ; so a cotangent g of x pulls back
 to -(∂F/∂θ)ᵀ w with (∂F/∂x)ᵀ w = g. Source: A. Griewank and A. Walther, Evaluating Derivatives,
 2008, chapter 15. All of it is written in autograd's primitives, and can be differentiated itself.
 """
@@ -21,7 +21,7 @@ from daskgrad.autodiff.rules.unboxing import unboxed
 from daskgrad.autodiff.tape.boxes import kind_of
 from daskgrad.autodiff.tape.forward import linearize
 from daskgrad.autodiff.tape.reverse import trace
-from daskgrad.autodiff.tape.rule_calls import Call, with_derivative
+from daskgrad.autodiff.tape.rule_calls import RuleCall, with_derivative
 from daskgrad.autodiff.values.descriptions import describe, function_name
 from daskgrad.autodiff.values.trees import EMPTY, flatten, map_leaves, substitute, unflatten
 
@@ -31,7 +31,7 @@ Solve = Callable[[Any], Any]  # of a linear system with ∂F/∂x, or with its t
 class Root:
     """The value x of a call, at which ``residual(x, *args, **kwargs)`` is zero; both as vectors."""
 
-    def __init__(self, call: Call, residual: Callable):
+    def __init__(self, call: RuleCall, residual: Callable):
         self._call = call
         self._residual = residual
         self._names = f"the residual {function_name(residual)!r} of {call.function.name!r}"
@@ -42,7 +42,7 @@ class Root:
         self._vector = concatenate(arrays, f"the value of {call.function.name!r}")
 
     def pullback(self, active: Sequence[int], solve: Solve) -> Callable[[Any], tuple]:
-        """Maps a cotangent of x to those of the arguments; ``solve`` takes the transpose."""
+        """Maps a cotangent of x to the arguments' cotangents; ``solve`` takes the transpose."""
         call = self._call
         _, tape = trace(self._residual_of(active), [call.leaves[place] for place in active])
 
@@ -55,7 +55,7 @@ class Root:
         return root_pullback
 
     def push(self, tangents: tuple, solve: Solve) -> Any:
-        """The tangent of x, from those of the arguments."""
+        """The tangent of x, from the arguments' tangents."""
         places, leaves = with_derivative(self._call.leaves), flatten(tangents)[0]
         arrays = [self._call.leaves[place] for place in places]
         _, push = linearize(self._residual_of(places), arrays)
@@ -174,7 +174,7 @@ def traces_of(array: Any) -> set[int]:
 
 
 def number_at(fun: Callable, x: Any) -> Any:
-    """What a function returns at a number, as one number."""
+    """The value of a function at a number, as one number."""
     value = as_array(fun(x))
     return np.reshape(value, ()) if np.ndim(value) else value
 
@@ -182,9 +182,10 @@ def number_at(fun: Callable, x: Any) -> Any:
 class PlainFunction:
     """A function that a model gives to SciPy, with its further arguments, for plain numbers.
 
-    What the function closes over is replaced by plain numbers where it is found (``numbers``), so
-    that nothing is recorded; elsewhere its results are. ``is_traced`` tells, once the function was
-    called, whether it depends on traced values; ``holds_others`` whether on some not found.
+    Plain numbers (``numbers``) replace the traced values that are found in its closure, so that
+    nothing is recorded; results that depend on others become plain afterwards. Once the function
+    was called ``is_traced`` tells whether it depends on traced values, and ``holds_others`` whether
+    on some that were not found.
     """
 
     def __init__(self, fun: Callable, args: Iterable = ()):
@@ -207,7 +208,7 @@ class PlainFunction:
 
     @property
     def depth(self) -> int:
-        """By how many traces what was found is differentiated: the highest order there may be."""
+        """The number of traces of the values that were found: the highest possible order."""
         return len(self._traces)
 
     def bound_to(self, numbers: Iterable) -> Callable:
@@ -257,7 +258,7 @@ def number_in(leaf: Any) -> Any:
 class Closures:
     """Copies functions that close over traced values, with others in their place.
 
-    They are looked for in closures, defaults, partials and pytrees, and not in other objects.
+    It looks in closures, defaults, partials and pytrees, and not in other objects.
     """
 
     def __init__(self, replace: Callable) -> None:
@@ -337,8 +338,9 @@ def corrected(
 ) -> Any:
     """The vector x at which ``fun`` is zero, with derivatives, and with the value that it has.
 
-    ``jacobian_at`` is plain. LinAlgError that names ``what`` if it is singular; RuntimeError if the
-    root is further away than ``near``, as part of x and one. x itself if ``fun`` is not traced.
+    ``jacobian_at`` is plain. LinAlgError about the ``subject`` if it is singular; RuntimeError if
+    the root is further away than ``near``, relative to x and one. A ``fun`` that is not traced
+    gives x itself.
     """
     residual = as_array(fun(x))
     steps, start = depth_of(residual), unboxed(residual)
@@ -373,7 +375,7 @@ def jacobian(fun: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
 
 
 def block_jacobians(fun: Callable[[Any], Any], points: np.ndarray) -> np.ndarray:
-    """The plain Jacobians of a function of rows, each of whose rows depends on its own alone."""
+    """The plain Jacobians of a function that maps rows to rows, one by one."""
     _, tape = trace(lambda box: [fun(box)], [points])
     jacobians = np.zeros((*points.shape, points.shape[1]))
     for column in range(points.shape[1]):
@@ -395,10 +397,10 @@ def gradient(fun: Callable[[Any], Any], x: Any) -> Any:
 def derivatives_along(
     function: PlainFunction, numbers_of: Callable[[Callable], Any], order: int
 ) -> np.ndarray:
-    """Numbers made of calls of a function, and their derivatives by what that closes over.
+    """Numbers made of calls of a function, and their derivatives by the numbers in its closure.
 
-    A row for each number. Derivatives of first order are by each of the numbers closed over, those
-    of a higher one are the slopes of the order before in one direction.
+    A row for each number. First derivatives are by each number closed over, higher ones are the
+    slopes of the order before in one direction.
     """
     orders: list[np.ndarray] = []
 
@@ -429,7 +431,7 @@ def derivatives_along(
 
 
 def direction(shape: tuple[int, ...]) -> np.ndarray:
-    """One of no particular symmetry."""
+    """A direction without symmetry."""
     return 1.0 + 0.5 * np.cos(1.0 + np.arange(np.prod(shape, dtype=int))).reshape(shape)
 
 

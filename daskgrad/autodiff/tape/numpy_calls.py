@@ -26,26 +26,17 @@ from daskgrad.autodiff.tape.boxes import place_in_model
 # Sparse operands: products of SciPy's sparse matrices with traced arrays.
 #
 # ``A @ x`` is SciPy's to answer, as A comes first. It asks NumPy for x as an array, and leaves the
-# call to x where NumPy finds none: one Python object without axes. So a box says that it is such a
-# thing, to the operators of sparse matrices alone. What else of ``scipy.sparse`` asks for a box as
-# an array would compute with an array of Python objects, and gets an error. ``install`` gives
-# autograd's box what is asked.
+# call to x if NumPy finds none, but one Python object without axes. So a box says to the operators
+# of sparse matrices alone that it is such an object. All else in ``scipy.sparse`` would compute
+# with an array of Python objects, and gets an error.
 
 OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
-SHARED = "scipy._"  # what all of SciPy converts arrays with, since SciPy 1.18
+SHARED = "scipy._"  # converts arrays for all of SciPy, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
 USUAL = frozenset(
     (boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64)
 )  # of operands
-
-
-def install_sparse_operands() -> None:
-    """Gives autograd's box its answers to sparse matrices."""
-    box: Any = ArrayBox
-    box.__array__ = property(as_array)
-    box.__matmul__, box.__rmatmul__ = operators(anp.matmul, "times")
-    box.__mul__, box.__rmul__ = operators(anp.multiply, "scaled")
 
 
 def as_array(box: Any) -> Callable:
@@ -97,7 +88,7 @@ def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
 
 
 def rule_for(other: Any, sparse: str) -> Callable | None:
-    """What an operator does with a sparse matrix; None for all else."""
+    """An operator's function of a sparse matrix; None for all else."""
     if getattr(other, "__array_ufunc__", 0) is None:
         return answers_itself
     if not hasattr(other, "tocsr"):
@@ -114,11 +105,13 @@ def answers_itself(*args: Any) -> Any:
 
 
 def install_plain_calls() -> None:
-    """Gives autograd's box the methods that NumPy asks."""
+    """Gives autograd's box the methods that NumPy and sparse matrices ask."""
     ArrayBox.__array_function__ = call_function
     ArrayBox.__array_ufunc__ = call_ufunc
     boxes.install_array_boxes()
-    install_sparse_operands()
+    ArrayBox.__array__ = property(as_array)
+    ArrayBox.__matmul__, ArrayBox.__rmatmul__ = operators(anp.matmul, "times")
+    ArrayBox.__mul__, ArrayBox.__rmul__ = operators(anp.multiply, "scaled")
 
 
 def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -195,6 +188,6 @@ def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:
     try:
         return twin(*inputs, called_by_autograd_dispatcher=True, **kwargs)
     except NotImplementedError as error:
-        if error.args:  # that of a rule; autograd raises one without, where it makes no box
+        if error.args:  # a rule's; autograd raises one without if it makes no box
             raise
         return NotImplemented

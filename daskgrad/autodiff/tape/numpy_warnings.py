@@ -1,7 +1,7 @@
 """NumPy's warnings while a model is on the tape: they name the model's line, not the tracer's.
 
-NumPy warns at the frame that called it, and that is autograd's. Where its handling of
-floating-point errors is as NumPy has it, it calls ``warn`` here instead. ``np.errstate`` takes a
+NumPy warns at the frame that called it, which is autograd's. Unless the user has changed its
+handling of floating-point errors, it calls ``warn`` here instead. ``np.errstate`` takes a
 microsecond; the variable behind it, which is private to NumPy, a tenth.
 """
 

@@ -25,7 +25,7 @@ from daskgrad.autodiff.values.pickling import Pickler, Pickles
 NODES = (VJPNode, JVPNode)
 
 
-class ModelPickler(Pickler):
+class AutogradPickler(Pickler):
     """Knows autograd's functions, too."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -38,8 +38,8 @@ class ModelPickler(Pickler):
         return super().reducer_override(obj)
 
 
-class TapePickler(ModelPickler):
-    """As for models; but views share their memory, and what would lose its layout is refused."""
+class TapePickler(AutogradPickler):
+    """Views share their memory; arrays that would lose their strides are refused."""
 
     most = math.inf
 
@@ -55,7 +55,7 @@ class TapePickler(ModelPickler):
         return reduced
 
 
-dumps, loads = Pickles(ModelPickler).dumps, pickle.loads
+dumps, loads = Pickles(AutogradPickler).dumps, pickle.loads
 
 
 def is_primitive(obj: Any) -> bool:
@@ -93,7 +93,7 @@ def load_named(module: str, name: str) -> Any:
 # --------------------------------------------------------------- primitives that are sent by value
 
 _own: dict[str, Callable] = {}  # made in this process; pickles of them change nothing
-_primitives: dict[str, Callable] = {}  # those that arrived here, so that each arrives once
+_primitives: dict[str, Callable] = {}  # arrived here, each once
 
 
 def token_of(obj: Any) -> str:

@@ -29,7 +29,13 @@ from daskgrad.autodiff.rules.declaration import (
     settle,
     without_derivative,
 )
-from daskgrad.autodiff.rules.indexing import Piece, PieceOfRows, Pieces, Selection, Transposition
+from daskgrad.autodiff.rules.indexing import (
+    Scatter,
+    ScatterOfRows,
+    Scatters,
+    Selection,
+    Transposition,
+)
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     integer_pullback,
@@ -52,7 +58,7 @@ RULES: dict[Callable, Callable] = {}  # declared rules of the primitives used so
 
 
 class TapeNode(Node):
-    """One primitive that ran, and its pullback; ``is_real``: of its value, and so its cotangent."""
+    """One primitive that ran, and its pullback; ``is_real``: so are its value and cotangent."""
 
     __slots__ = ("is_real", "parents", "pullback", "trace")
 
@@ -98,7 +104,7 @@ def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: 
 
 
 def rule_of(fun: Callable, argnums: tuple) -> Callable:
-    """The rule of a primitive that is new, or whose rule is autograd's."""
+    """The rule of a primitive that is new, or has autograd's rule."""
     settle()
     known = DECLARED.get(fun)
     if known is not None and (known.adjoint or known.program or known.refused):
@@ -109,7 +115,7 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
 
 def trace(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any], node_type: type[TapeNode] = TapeNode
-) -> tuple[list[Any], "Tape"]:
+) -> tuple[list[Any], "AutogradTape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``autodiff.libraries.registry``)."""
     number = trace_numbers.next_number()
     notrace_primitives[node_type] = without_derivative()
@@ -132,11 +138,11 @@ def trace(
             require_live(output, "what the model returns")
         outputs.append(output._value if ours else output)
         ends.append(output._node if ours else None)
-    return outputs, Tape(roots, ends)
+    return outputs, AutogradTape(roots, ends)
 
 
-class Tape:
-    """The record of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+class AutogradTape:
+    """The record of one call; ``pull`` maps cotangents of outputs to cotangents of arrays."""
 
     __slots__ = ("ends", "order", "roots")
 
@@ -171,16 +177,16 @@ class Tape:
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
-        """The same, with ``Rows`` for the arrays ``asked``, if all that uses them are selections.
+        """Maps as ``pull``, to ``Rows`` for the arrays ``asked`` if only selections use them.
 
-        ``is_term``: also for the others, if they are large and few of their rows were used.
+        ``is_term``: also for other arrays, if they are large and few of their rows were used.
         """
         kept = self._kept([self.roots[number] for number in asked])
         pulled = self._pull(cotangents, Cotangents(kept.union(self.roots) if is_term else kept))
-        return [
-            each if type(each) is not Pieces else each.asked() if number in asked else each.total()
-            for number, each in enumerate(pulled)
-        ]
+        for number, cotangent in enumerate(pulled):
+            if type(cotangent) is Scatters:
+                pulled[number] = cotangent.asked() if number in asked else cotangent.total()
+        return pulled
 
     def _kept(self, asked: Iterable[TapeNode]) -> set[TapeNode]:
         """The arrays asked for, and the selections and transposes of them."""
@@ -208,7 +214,7 @@ class Tape:
             if node.pullback is None or node not in arrived:
                 continue
             g = arrived.pop(node)
-            pulled = pull_pieces(node.pullback, g) if type(g) is Pieces else node.pullback(g)
+            pulled = pull_scatters(node.pullback, g) if type(g) is Scatters else node.pullback(g)
             del g  # its memory is free for what is added up now
             for parent, cotangent in zip(node.parents, pulled, strict=True):
                 kind = type(cotangent)  # most are recognised without a call
@@ -226,13 +232,15 @@ class Tape:
         return arrays_within([node.pullback for node in self.order])
 
 
-def pull_pieces(pullback: Any, pieces: Pieces) -> tuple:
-    """Pulls pieces back through a selection or a transpose, as rows."""
-    rows = pieces.asked()
+def pull_scatters(pullback: Any, scatters: Scatters) -> tuple:
+    """Pulls rows back through a selection or a transpose."""
+    rows = scatters.asked()
     return pullback.of_rows(rows) if isinstance(rows, Rows) else pullback(rows)
 
 
-def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]) -> Tape:
+def make_tape(
+    records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int | None]
+) -> AutogradTape:
     """A tape from its parts: records of its nodes, and the places of roots and ends among them."""
     nodes = [TapeNode.__new__(TapeNode) for _ in records]
     for node, (pullback, is_real, parents) in zip(nodes, records, strict=True):
@@ -240,7 +248,7 @@ def make_tape(records: Sequence[tuple], roots: Sequence[int], ends: Sequence[int
         node.is_real = is_real
         node.parents = tuple([nodes[place] for place in parents])
     of_outputs = [None if place is None else nodes[place] for place in ends]
-    return Tape([nodes[place] for place in roots], of_outputs)
+    return AutogradTape([nodes[place] for place in roots], of_outputs)
 
 
 def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
@@ -263,23 +271,23 @@ NUMBERS = (np.ndarray, np.generic, float, complex, int)
 class Cotangents:
     """The cotangents of all nodes of a tape, while it is pulled back.
 
-    Adds in place only into arrays that it made itself: a pullback may return its very argument
-    (that of ``a + 1.0`` does). At the nodes ``in_pieces`` pieces stay pieces, as long as no other
-    cotangent arrives.
+    Adds in place only into arrays that it made itself, since a pullback may return its very
+    argument, as for ``a + 1.0``. At the nodes ``scattered`` scatters are not added up as long as no
+    other cotangent arrives.
     """
 
-    __slots__ = ("_in_pieces", "_ours", "value")
+    __slots__ = ("_ours", "_scattered", "value")
 
-    def __init__(self, in_pieces: Container[TapeNode] = ()) -> None:
+    def __init__(self, scattered: Container[TapeNode] = ()) -> None:
         self.value: dict[TapeNode, Any] = {}
         self._ours: set[TapeNode] = set()
-        self._in_pieces = in_pieces
+        self._scattered = scattered
 
     def add(self, node: TapeNode, cotangent: Any) -> None:
         previous = self.value.get(node)
-        if type(cotangent) is Piece or type(cotangent) is PieceOfRows:
-            return self._add_piece(node, previous, cotangent)
-        if type(previous) is Pieces:
+        if type(cotangent) is Scatter or type(cotangent) is ScatterOfRows:
+            return self._add_scatter(node, previous, cotangent)
+        if type(previous) is Scatters:
             previous = previous.dense()
             self._put(node, previous, True)
         if node.is_real:
@@ -296,20 +304,20 @@ class Cotangents:
         else:
             self._ours.discard(node)
 
-    def _add_piece(self, node: TapeNode, previous: Any, piece: Any) -> None:
+    def _add_scatter(self, node: TapeNode, previous: Any, scatter: Any) -> None:
         if isbox(previous) and not is_plain(previous):
-            return self.add(node, piece.differentiable())
-        if type(previous) is Pieces:
-            return previous.append(piece)
-        if previous is None and node in self._in_pieces:
-            self.value[node] = Pieces([piece])
+            return self.add(node, scatter.differentiable())
+        if type(previous) is Scatters:
+            return previous.append(scatter)
+        if previous is None and node in self._scattered:
+            self.value[node] = Scatters([scatter])
             return
         if previous is None:
-            previous = piece.space.zeros()
+            previous = scatter.space.zeros()
         elif node not in self._ours or not isinstance(previous, np.ndarray):
-            previous = piece.space.zeros() + previous
+            previous = scatter.space.zeros() + previous
             previous = previous if isinstance(previous, np.ndarray) else np.asarray(previous)
-        self._put(node, piece.add_into(previous), True)
+        self._put(node, scatter.add_into(previous), True)
 
     def add_dense(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
         """Adds a number or array to a number, an array or nothing; a real one to a real node."""
@@ -383,7 +391,7 @@ def _parts(thing: Any) -> Sequence[Any]:
         return list(thing.values())
     if isinstance(thing, functools.partial):
         return [thing.func, thing.args, thing.keywords]
-    if isinstance(thing, Tape):  # of the residual of a root
+    if isinstance(thing, AutogradTape):  # of the residual of a root
         return [node.pullback for node in thing.order]
     if isinstance(thing, Selection):
         return [thing.index]
@@ -396,25 +404,27 @@ def _parts(thing: Any) -> Sequence[Any]:
 
 
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
-    rule = known.adjoint or primitive_vjps.get(fun)
-    if known.program:
-        rule = rule_by_program(fun, known, rule)
-    return refusing_rule(fun, rule) if known.refused else rule
-
-
-def rule_by_program(fun: Callable, known: Declaration, otherwise: Callable | None) -> Callable:
-    """The rule of a function that a program replaces in some of its calls."""
-    program, needed, arrays = known.program, known.needed, known.arrays
-    assert program is not None
+    otherwise = known.adjoint or primitive_vjps.get(fun)
+    if otherwise and not known.program and not known.refused:
+        return otherwise
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        if argnums[-1] >= arrays:
-            missing(fun, argnums)
-        if needed(*args, **kwargs):
-            return program_pullback(program, argnums, ans, args, kwargs)
+        if known.refused:
+            require_derivative(fun, argnums)
+        if known.program and is_replaced(fun, known, argnums, args, kwargs):
+            return program_pullback(known.program, argnums, ans, args, kwargs)
         return (otherwise or missing(fun, argnums))(argnums, ans, args, kwargs)
 
     return rule
+
+
+def is_replaced(
+    fun: Callable, known: Declaration, argnums: tuple, args: tuple, kwargs: dict
+) -> bool:
+    """Whether the program stands for a call; it has no derivative by other arguments."""
+    if argnums[-1] >= known.arrays:
+        missing(fun, argnums)
+    return known.needed(*args, **kwargs)
 
 
 def program_pullback(
@@ -443,19 +453,7 @@ def program_of(program: Callable, argnums: tuple, args: tuple, kwargs: dict) -> 
 
     def outputs_of(*active: Any) -> list[Any]:
         value = program(*substitute(args, argnums, active), **kwargs)
-        plain_value = plain(value)
-        return (
-            [value[n] for n in range(len(plain_value))]
-            if isinstance(plain_value, list)
-            else [value]
-        )
+        is_list = isinstance(plain(value), list)
+        return [value[n] for n in range(len(plain(value)))] if is_list else [value]
 
     return outputs_of
-
-
-def refusing_rule(fun: Callable, rule: Callable) -> Callable:
-    def checked_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        require_derivative(fun, argnums)
-        return rule(argnums, ans, args, kwargs)
-
-    return checked_rule

@@ -3,7 +3,7 @@
 A call on boxes enters the trace as autograd's primitives do, but the function is an object
 (``daskgrad.autodiff.models.custom_vjp.Rule``), its arguments and value are pytrees, and the run
 that makes the value keeps the residuals for the pullback. The function runs below the trace and
-sees no boxes of it, only those of outer traces: so derivatives nest as autograd's do.
+sees no boxes of it, only boxes of outer traces: so derivatives nest as autograd's do.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from daskgrad.autodiff.values.protection import read_only_leaf
 from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
 
 
-class Call(NamedTuple):
+class RuleCall(NamedTuple):
     """One call of a function, below the trace that the call belongs to.
 
-    ``leaves`` and ``structure`` are those of the positional arguments; the run returned ``value``
-    and ``residuals``.
+    ``leaves`` and ``structure`` make the positional arguments; the run returned ``value`` and
+    ``residuals``.
     """
 
     function: Any
@@ -69,12 +69,12 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         )
     run = function.run(unflatten(structure, leaves), kwargs)
     value, residuals = map_leaves(protected, run)  # a rule may be called more than once
-    call = Call(function, tuple(leaves), structure, kwargs, value, residuals)
+    call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals)
     return enter_call(call, boxes, number, node_type)
 
 
-def enter_call(call: Call, boxes: Any, number: int, node_type: Any) -> Any:
-    """The value of a call, of which the trace gets a node."""
+def enter_call(call: RuleCall, boxes: Any, number: int, node_type: Any) -> Any:
+    """The value of a call; the trace gets a node for it."""
 
     def enter(answer: Any) -> Any:
         argnums = tuple([place + 1 for place, _ in boxes])
@@ -86,11 +86,11 @@ def enter_call(call: Call, boxes: Any, number: int, node_type: Any) -> Any:
 
 
 def protected(leaf: Any) -> Any:
-    """A leaf of which a rule gets no array that it may write into."""
+    """A leaf that rules cannot write into."""
     return leaf if isbox(leaf) else read_only_leaf(leaf)
 
 
-def traced_value(call: Call, number: int, enter: Callable[[Any], Any]) -> Any:
+def traced_value(call: RuleCall, number: int, enter: Callable[[Any], Any]) -> Any:
     """The value of a call, with differentiable leaves in boxes of the trace."""
     outputs, structure = flatten(call.value)
     places = with_derivative(outputs)
@@ -122,7 +122,7 @@ def unbundle(value: Any, count: int) -> list[Any]:
 
 
 def flatten_arguments(args: tuple) -> tuple[list[Any], Any]:
-    """The leaves and the structure of arguments, including those in boxes of dicts and tuples."""
+    """The leaves and the structure of arguments, boxes of dicts and tuples taken apart."""
     leaves, structure = flatten(args)
     if not any(isinstance(leaf, DictBox | SequenceBox) for leaf in leaves):
         return leaves, structure
@@ -147,7 +147,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 
     It keeps no more of the call alive than the function's pullback does.
     """
-    call: Call = args[0]
+    call: RuleCall = args[0]
     function, value = call.function, Space(call.value)
     if isinstance(function, RecordedRun):
         return lambda g: function.pull(call, argnums, unbundle(g, len(value.places)))
@@ -170,7 +170,7 @@ def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callab
 
 def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: dict) -> Any:
     """The rule for forward mode: the function's own, with its results checked."""
-    call: Call = args[0]
+    call: RuleCall = args[0]
     if isinstance(call.function, RecordedRun):
         return call.function.push(call, argnums, gs)
     zeros = map(cotangents.zeros, map(shape_of, call.leaves))
@@ -246,7 +246,7 @@ class RecordedRun:
         self._kind: Any = None  # of the value
 
     def record(self, box: Any, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """The call, with boxes in the places of arrays and of what it keeps, and its value."""
+        """The call, with boxes for its arrays and residuals, and its value."""
         kept, *arrays = box.record_call(self, (*leaves, *self._named), 1)
         of_value, kinds = self._kind
         self._named = []  # the boxes
@@ -254,11 +254,11 @@ class RecordedRun:
         value = unflatten(
             of_value, [kind[0] if len(kind) == 1 else next(remaining) for kind in kinds]
         )
-        return Call(self, tuple(leaves), self._structure, {}, value, kept), value
+        return RuleCall(self, tuple(leaves), self._structure, {}, value, kept), value
 
     def __call__(self, *leaves: Any) -> list[Any]:
-        """The call, or None, and the arrays of the value. Diverged if that is of another kind than
-        when it was recorded."""
+        """The call, or None, and the arrays of the value; Diverged if the value's kind is another
+        than when it was recorded."""
         arguments, count = list(map(read_only_leaf, leaves)), self._structure.num_leaves
         kwargs = unflatten(self._of_named, arguments[count:])
         args = unflatten(self._structure, arguments[:count])
@@ -273,7 +273,7 @@ class RecordedRun:
                 value,
                 residuals,
             )
-            call = Call(*parts)
+            call = RuleCall(*parts)
         else:
             value, residuals = self.function.fun(*args, **kwargs), None
         outputs, of_value = flatten(value)
@@ -287,27 +287,27 @@ class RecordedRun:
         arrays = [leaf for leaf, output in zip(outputs, kind[1], strict=True) if len(output) > 1]
         return [call, *arrays]
 
-    def pull(self, call: Call, argnums: tuple, cotangents: Sequence[Any]) -> tuple:
+    def pull(self, call: RuleCall, argnums: tuple, cotangents: Sequence[Any]) -> tuple:
         kept = call.residuals
         return tuple(kept.record_call(pull_call, (kept, argnums, [*cotangents])))
 
-    def push(self, call: Call, argnums: tuple, tangents: Sequence[Any]) -> Any:
+    def push(self, call: RuleCall, argnums: tuple, tangents: Sequence[Any]) -> Any:
         kept = call.residuals
         return bundle(kept.record_call(push_call, (kept, argnums, [*tangents])))
 
 
-def pull_call(call: Call, argnums: tuple, cotangents: Sequence[Any]) -> list[Any]:
+def pull_call(call: RuleCall, argnums: tuple, cotangents: Sequence[Any]) -> list[Any]:
     """The cotangents of a call's leaves, by its function's own rule."""
     return list(pullback_rule(argnums, None, (call,), {})(bundle(cotangents)))
 
 
-def push_call(call: Call, argnums: tuple, tangents: Sequence[Any]) -> list[Any]:
+def push_call(call: RuleCall, argnums: tuple, tangents: Sequence[Any]) -> list[Any]:
     pushed = push_rule(argnums, tangents, None, (call,), {})
     return list(pushed) if isinstance(pushed, tuple) else [pushed]
 
 
 def kind_of_output(leaf: Any) -> tuple:
-    """A constant; of an array or number all that is known before a run."""
+    """A constant; for an array or number all that is known before a run."""
     if isinstance(leaf, np.ndarray | np.generic):
         return type(leaf), leaf.dtype, leaf.shape
     return (type(leaf), None) if type(leaf) in (bool, int, float, complex) else (leaf,)

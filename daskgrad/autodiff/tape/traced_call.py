@@ -9,15 +9,15 @@ import optree
 
 from daskgrad.autodiff.values.trees import flatten
 
-# What traces the calls of models in place of their backends, while a whole evaluation is recorded.
+# Traces the calls of models in place of their backends, while a whole evaluation is recorded.
 recorder: ContextVar[Callable | None] = ContextVar("records what models do", default=None)
 
 
 class Layout(NamedTuple):
     """The arguments of a call: all leaves, their structure, and the places of traced arrays.
 
-    ``places`` has for each leaf the number of the traced array at its place, or ``None``; ``asked``
-    are the numbers of those whose cotangents should be rows.
+    ``places`` has for each leaf the number of its traced array, or ``None``; the cotangents of the
+    arrays with the numbers ``asked`` should be rows.
     """
 
     leaves: Sequence[Any]
@@ -34,12 +34,12 @@ class Layout(NamedTuple):
 
 
 class TracedCall:
-    """A call of a model as a function of those leaves of its inputs that are traced.
+    """A call of a model as a function of its traced leaves.
 
     It can be called like any function. A backend that converts all arrays of a call takes the
     ``layout()``, calls the model's function ``fun``, and passes the value to ``leaves_of``; a
     backend that has compiled the model, and does not run it, sets the value's ``structure``.
-    ``known`` is what the backend has found out of the call before, or None (see ``Pending``).
+    ``known`` is the backend's earlier finding about the call, or None (see ``Pending``).
     """
 
     __slots__ = ("_inputs", "_tracer", "fun", "known", "structure")
@@ -66,7 +66,7 @@ class TracedCall:
         return self._tracer.layout(self._inputs)
 
     def origins(self) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments the number of its input, and of the leaf in that input;
+        """For each leaf of the arguments the numbers of its input and of the leaf in the input;
         ``None`` for a constant."""
         return self._tracer.origins(self._inputs)
 
@@ -75,8 +75,8 @@ class TracedBlock:
     """The calls of a model on the items of a block.
 
     The first inputs of a call are the fields of its item. ``fields`` has a list for each field, or
-    an array with a row for each item. ``kept`` is for what a backend may use for all blocks of one
-    sum in one evaluation.
+    an array with a row for each item. In ``kept`` a backend keeps things for all blocks of one sum
+    in one evaluation.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TracedBlock:
 
 
 class Pending:
-    """An item of a block that is to be traced, and what its call is to have as ``known``."""
+    """An item of a block that is to be traced, and its call's ``known``."""
 
     __slots__ = ("known",)
 
