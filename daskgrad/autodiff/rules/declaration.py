@@ -7,15 +7,17 @@ autograd's rules hold for all primitives without a declaration. A declaration ma
     args, kwargs) -> tangent``, as autograd's. Without a tangent, forward mode transposes the
     adjoint.
 ``program``
-    a few lines of other functions that give the same value and whose rules are right; they are
-    traced when a call is recorded, so that both modes and all orders follow from their rules. The
-    program replaces calls for which it is ``needed``: those for which the adjoint and tangent,
-    or autograd's own rule, are wrong or missing. The first ``arrays`` arguments have derivatives.
+    a few lines of other functions that give the same value and have right rules; they are traced
+    when a call is recorded, so that both modes and all orders follow from their rules. The program
+    replaces calls for which it is ``needed``, since the adjoint and tangent, or autograd's own
+    rule, are wrong or missing. The first ``arrays`` arguments have derivatives.
 ``keywords``
     the parameters that its rule uses and that may be passed by keyword; a call with any other
     keyword is refused.
 ``refused``
-    positions and names of arguments whose derivative is not implemented; autograd returns zero.
+    positions and names of arguments without an implemented derivative; autograd returns zero.
+
+Rules and programs have no annotations if every parameter is an array, a number or a box of both.
 """
 
 import functools
@@ -148,7 +150,7 @@ def shape_of(array: Any) -> tuple[int, ...]:
     return np.shape(plain(array))
 
 
-USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # of arguments, none of which is a box
+USUAL = {np.ndarray, np.float64, float, int, bool, tuple}  # types of arguments; no box has them
 
 
 def kernel(fun: Callable) -> Any:
@@ -281,7 +283,7 @@ def primitives_of(package: str) -> set[Callable]:
 
 
 def without_derivative() -> set[Callable]:
-    """autograd's current functions without derivative, except those with an adjoint of ours.
+    """autograd's current functions without derivative, except if we have an adjoint.
 
     Every trace begins by asking for them: the first one imports our rules.
     """
@@ -331,7 +333,7 @@ def is_default(fun: Any, name: str, value: Any) -> bool:
 
 
 def require_derivative(fun: Any, argnums: tuple) -> None:
-    """Raises if an argument is differentiated whose derivative is not implemented."""
+    """Raises if the derivative by one of these arguments is not implemented."""
     refused = DECLARED[fun].refused
     for argnum in argnums:
         if argnum in refused:

@@ -16,7 +16,7 @@ from daskgrad.autodiff.rules.declaration import always, declare, equivalent, pla
 LINE, LINES = "n axis norm", "s axes norm"  # the keywords of one transform, and of several
 
 
-def line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+def line_needed(a, n=None, axis=-1, norm=None):
     """autograd ignores ``norm``, and is right only for even lengths that ``n`` does not change."""
     size = shape_of(a)[axis]
     return norm is not None or n is not None or size % 2 == 1
@@ -39,7 +39,7 @@ def half(spectrum, size, axis):
     return anp.moveaxis(anp.moveaxis(spectrum, axis, 0)[:count], 0, axis)
 
 
-def inverse_line_needed(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> bool:
+def inverse_line_needed(a, n=None, axis=-1, norm=None):
     """As for ``rfft``."""
     return norm is not None or n is not None
 
@@ -65,7 +65,7 @@ def lines(a: Any, s: Any, axes: Any, is_inverse: bool = False) -> list[tuple[int
     return list(zip(sizes, axes, strict=True))
 
 
-def are_repeated(a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> bool:
+def are_repeated(a, s=None, axes=None, norm=None):
     """autograd refuses axes that are named twice."""
     return axes is not None and len({n % np.ndim(plain(a)) for n in axes}) < len(axes)
 

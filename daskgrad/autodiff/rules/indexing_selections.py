@@ -1,9 +1,10 @@
-"""Selections: functions of plain NumPy whose value has some entries of their arguments.
+"""Selections: functions of plain NumPy that select some entries of their arguments.
 
-Which entries these are is found from the numbers of their places, by NumPy's own function.
+NumPy's own function, called with the numbers of the places, tells which entries these are.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -33,7 +34,7 @@ for fun, keywords in (
 
 @recorded(np.resize, arrays=1, keywords="new_shape")
 def resize(a, new_shape):
-    """Of an empty array NumPy makes zeros."""
+    """NumPy makes zeros of an empty array."""
     places = places_of(a)
     return anp.ravel(a)[np.resize(places, new_shape)] if places.size else anp.zeros(new_shape)
 
@@ -76,7 +77,7 @@ def choose(a, choices, out=None, mode="raise"):
 
 @composed(np.piecewise)
 def piecewise(x, condlist, funclist, *args, **kw):
-    """Where several conditions hold the last one counts, and elsewhere the value is zero."""
+    """The last condition that holds counts; without any the value is zero."""
     x = anp.array(x)
     pick = np.zeros(shape_of(x), np.intp)
     parts, count = [np.zeros(1)], 1
@@ -134,7 +135,7 @@ def entries(a: Any, values: np.ndarray) -> Any:
 
 @composed(np.unique)
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, **kwargs):
-    """The derivative of a value is that of its first entry."""
+    """A value has the derivative of its first entry."""
     options: Any = dict(return_inverse=return_inverse, return_counts=return_counts)
     options.update(return_index=return_index, axis=axis, **kwargs)
     result: Any = np.unique(plain(ar), **options)
@@ -146,15 +147,13 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     return (values, *result[1:]) if isinstance(result, tuple) else values
 
 
-def unique_with(fun: Callable) -> None:
-    @composed(fun)
-    def twin(x, /):
-        result: Any = fun(plain(x))
-        return result._replace(values=entries(x, result.values))
+def with_values(fun, x):
+    result = fun(plain(x))
+    return result._replace(values=entries(x, result.values))
 
 
 for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
-    unique_with(unique_fun)
+    TWINS[unique_fun] = partial(with_values, unique_fun)
 
 
 @composed(np.unique_values)
@@ -164,7 +163,7 @@ def unique_values(x, /):
 
 @composed(np.union1d)
 def union1d(ar1, ar2):
-    """The derivative of a value in both is that of the first array, as in all functions of sets."""
+    """A value in both has the first array's derivative, as in all functions of sets."""
     return entries(joined([ar1, ar2]), np.union1d(plain(ar1), plain(ar2)))
 
 
@@ -189,7 +188,7 @@ def setxor1d(ar1, ar2, assume_unique=False):
 
 @composed(np.select)
 def select(condlist, choicelist, default=0):
-    """``np.select``, of which autograd's own function calls NumPy's with boxes."""
+    """autograd's own function calls NumPy's with boxes."""
     if len(condlist) != len(choicelist):
         return np.select(condlist, [0] * len(choicelist))  # NumPy's error
     chosen = default
@@ -200,7 +199,7 @@ def select(condlist, choicelist, default=0):
 
 @composed(np.trim_zeros)
 def trim_zeros(filt, trim="fb", axis=None):
-    """A slice of each axis: NumPy's goes through the entries one by one where they are traced."""
+    """A slice of each axis; NumPy's function goes through traced entries one by one."""
     filt, ends = as_array(filt), trim.lower()
     if ends not in ("f", "b", "fb", "bf"):
         raise ValueError(f"np.trim_zeros takes trim='f', 'b' or 'fb'; found {trim!r}")

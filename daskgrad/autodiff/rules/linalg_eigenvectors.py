@@ -7,7 +7,7 @@ vanishes with the gap; so where the gap is of the size of rounding errors, the q
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
@@ -20,56 +20,45 @@ from autograd.numpy import linalg
 from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 
-LOST = 1e-3  # rounding errors over the result from which on there is an error
-
-
-def notable(epsilon: float) -> float:
-    """Rounding errors over the result from which on there is a warning: half of the digits."""
-    return math.sqrt(epsilon)
-
-
-class Factors(NamedTuple):
-    """How messages call a decomposition and its parts."""
-
-    fun: str
-    vectors: str
-    values: str
-
-
-EIGH = Factors("np.linalg.eigh", "eigenvectors", "eigenvalues")
-EIG = Factors("np.linalg.eig", "eigenvectors", "eigenvalues")
-SVD = Factors("np.linalg.svd", "u and vh", "singular values")
-
+PARTS = {  # of a decomposition: vectors and values, as messages call them
+    "eigh": ("eigenvectors", "eigenvalues"),
+    "eig": ("eigenvectors", "eigenvalues"),
+    "svd": ("u and vh", "singular values"),
+}
 
 # --------------------------------------------------------------------------------------- the guard
 
+LOST = 1e-3  # the least relative rounding error that is refused
 
-def guarded(
-    factors: Factors,
-    values: Any,
-    parts: Sequence[tuple[Any, Any]],
-    pull: Callable[[Any], Any],
-) -> Any:
-    """The cotangent of a matrix, ``pull(values)``; a Refusal where rounding errors have drowned it.
 
-    ``parts``: vectors, and their cotangents. A pair of vectors counts unless neither is used; equal
-    values of such a pair are pulled apart.
+def notable(epsilon: float) -> float:
+    """The least relative rounding error with a warning: half of the digits."""
+    return math.sqrt(epsilon)
+
+
+def guarded(fun: str, values: Any, cotangents: Sequence[Any], pull: Callable[[Any], Any]) -> Any:
+    """The cotangent of a matrix, ``pull(values)``; a Refusal if rounding errors have drowned it.
+
+    ``cotangents`` are the vectors'. A pair of vectors counts unless both cotangents are zero; equal
+    values of a pair that counts are pulled apart.
     """
     sizes = plain(values)
-    parts = [(plain(vectors), plain(g)) for vectors, g in parts if np.any(plain(g))]
+    cotangents = [g for g in map(plain, cotangents) if np.any(g)]
     count = sizes.shape[-1]
-    if not parts or count < 2:
+    if not cotangents or count < 2:
         return pull(values)
     gaps = gaps_of(sizes)
     epsilon = np.finfo(gaps.dtype).eps
     result = pull(values if np.all(gaps) else values + (apart(sizes) - sizes))
-    strength = sum([norm(g) for _, g in parts])
+    strength = sum(map(norm, cotangents))
     largest = np.max(np.abs(sizes), -1)
     uncancelled = strength / np.where(largest, largest, 1.0)
     scale = np.where(largest, norm(plain(result)) + uncancelled, 0.0)
     nearest = np.min(gaps, (-2, -1))
     if not np.all(epsilon * count * strength <= notable(epsilon) * nearest * scale):
-        require_accurate(factors, gaps, pair_errors(parts, epsilon), scale)
+        lengths = sum([np.linalg.norm(g, axis=-2) for g in cotangents])
+        errors = epsilon * (lengths[..., None, :] + lengths[..., :, None])
+        require_accurate(fun, gaps, errors, scale)
     return result
 
 
@@ -85,14 +74,11 @@ def norm(matrix):
     return np.linalg.norm(matrix, axis=(-2, -1))
 
 
-def pair_errors(parts: Sequence[tuple], epsilon: float) -> Any:
-    """Rounding errors in what is divided by each gap; zero for pairs that are not used."""
-    lengths = sum([np.linalg.norm(g, axis=-2) for _, g in parts])
-    return epsilon * (lengths[..., None, :] + lengths[..., :, None])
+def require_accurate(fun: str, gaps: np.ndarray, errors: np.ndarray, scale: Any) -> None:
+    """Raises if rounding errors over gaps exceed a thousandth of the scale; warns well before.
 
-
-def require_accurate(factors: Factors, gaps: np.ndarray, errors: np.ndarray, scale: Any) -> None:
-    """Raises if rounding errors over gaps exceed a thousandth of the scale; warns well before."""
+    ``errors`` has zeros for pairs that do not count.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(errors > 0.0, errors / gaps, 0.0)
         loss = float(np.max(norm(parts) / scale)) if np.any(parts) else 0.0
@@ -100,23 +86,24 @@ def require_accurate(factors: Factors, gaps: np.ndarray, errors: np.ndarray, sca
         return
     gap = float(np.min(np.where(errors > 0.0, gaps, np.inf)))
     kind = "equal" if gap == 0.0 else "nearly equal"
-    where = f"{factors.vectors} of a matrix a with {kind} {factors.values} (smallest gap {gap:.1e})"
+    vectors, values = PARTS[fun]
+    subject = f"{vectors} of a matrix a with {kind} {values} (smallest gap {gap:.1e})"
     if loss > LOST:
         raise Refusal(
-            f"{factors.fun} has no derivative rule for {where}, which leave the directions open; "
-            f"{advice(factors)}"
+            f"np.linalg.{fun} has no derivative rule for {subject}, which leave the directions "
+            f"open; {advice(values)}"
         )
     warnings.warn(
-        f"{factors.fun}: a derivative through the {where} has about {-math.log10(loss):.0f} right "
-        f"digits; if the function is smooth in a, {advice(factors)}",
+        f"np.linalg.{fun}: a derivative through the {subject} has about {-math.log10(loss):.0f} "
+        f"right digits; if the function is smooth in a, {advice(values)}",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
-def advice(factors: Factors) -> str:
+def advice(values: str) -> str:
     return (
-        f"take the {factors.values} alone (np.linalg.eigvalsh, eigvals, svdvals), or write the "
+        f"take the {values} alone (np.linalg.eigvalsh, eigvals, svdvals), or write the "
         f"function of the matrix: np.linalg.inv, matrix_power, expm of daskgrad.scipy.linalg, a "
         f"series, an equation that it solves (dg.implicit), or the projector on a whole cluster"
     )
@@ -135,18 +122,19 @@ def apart(sizes: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def warn_of_tangents(factors: Factors, values: Any) -> None:
-    """Forward mode does not know which vectors are used, so it warns where they may be."""
+def warn_of_tangents(fun: str, values: Any) -> None:
+    """Forward mode does not know which vectors are used, so it warns if they may be."""
     sizes = plain(values)
     if sizes.shape[-1] < 2:
         return
     gaps = gaps_of(sizes)
     limit = notable(np.finfo(gaps.dtype).eps) * np.max(np.abs(sizes), -1)
     if np.any(np.min(gaps, (-2, -1)) <= limit):
+        vectors, values = PARTS[fun]
         warnings.warn(
-            f"{factors.fun}: tangents of {factors.vectors} have few right digits, as two "
-            f"{factors.values} are nearly equal (smallest gap {np.min(gaps):.1e}); if the function "
-            f"is smooth in a, {advice(factors)}",
+            f"np.linalg.{fun}: tangents of {vectors} have few right digits, as two {values} are "
+            f"nearly equal (smallest gap {np.min(gaps):.1e}); if the function is smooth in a, "
+            f"{advice(values)}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -161,7 +149,7 @@ def eigh_adjoint(argnums, ans, args, kwargs):
             factors = autograd_tuple((values, ans[1]))
             return primitive_vjps[linalg.eigh](argnums, factors, args, kwargs)(g)[0]
 
-        return (guarded(EIGH, ans[0], [(ans[1], g[1])], pull),)
+        return (guarded("eigh", ans[0], [g[1]], pull),)
 
     return eigh_pullback
 
@@ -183,7 +171,7 @@ def diagonal(matrix):
 
 
 def reciprocal_gaps(values, none=np.nan):
-    """One over the gap of each pair: zero on the diagonal; over ``none`` where values are equal."""
+    """One over the gap of each pair, over ``none`` if it is zero; zero on the diagonal."""
     size = shape_of(values)[-1]
     gaps = values[..., None, :] - values[..., :, None] + np.eye(size)
     return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, none, gaps)
@@ -195,15 +183,15 @@ def eig_adjoint(argnums, ans, args, kwargs):
             cotangent = pull_eig(values, ans[1], g)
             return cotangent if anp.iscomplexobj(args[0]) else anp.real(cotangent)
 
-        return (guarded(EIG, ans[0], [(ans[1], g[1])], pull),)
+        return (guarded("eig", ans[0], [g[1]], pull),)
 
     return eig_pullback
 
 
 def pull_eig(values, vectors, g):
-    """autograd's rule, which adds 1e-20 to gaps: too much for small matrices.
+    """autograd's rule without the 1e-20 that it adds to gaps: too much for small matrices.
 
-    Values are equal only where no vector is used.
+    Values are equal only if no vector is used.
     """
     identity, turned = np.eye(shape_of(values)[-1]), transposed(vectors)
     of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values, 1.0)
@@ -221,23 +209,23 @@ def eig_tangent(argnums, tangents, ans, args, kwargs):
     return autograd_tuple((diagonal(turned), slopes - vectors * along))
 
 
-def warning(factors: Factors, tangent: Callable) -> Callable:
-    """The rule for tangents, of functions whose vectors may be used."""
+def warning(tangent: Callable) -> Callable:
+    """The rule for tangents with a warning, since vectors may be used."""
 
     def warned(argnums, tangents, ans, args, kwargs):
-        warn_of_tangents(factors, ans[0])
+        warn_of_tangents("eigh" if tangent is eigh_tangent else "eig", ans[0])
         return tangent(argnums, tangents, ans, args, kwargs)
 
     return warned
 
 
-declare(linalg.eigh, adjoint=eigh_adjoint, tangent=warning(EIGH, eigh_tangent), keywords="UPLO")
-declare(linalg.eig, adjoint=eig_adjoint, tangent=warning(EIG, eig_tangent))
+declare(linalg.eigh, adjoint=eigh_adjoint, tangent=warning(eigh_tangent), keywords="UPLO")
+declare(linalg.eig, adjoint=eig_adjoint, tangent=warning(eig_tangent))
 
 
 @primitive
 def eigh_for_values(a, UPLO="L"):
-    """Called where only the eigenvalues are used, so that no tangent of a vector is."""
+    """For eigenvalues alone, so that no tangent of a vector is used."""
     return tuple(np.linalg.eigh(a, UPLO))
 
 
@@ -262,17 +250,14 @@ def svd_adjoint(argnums, ans, args, kwargs):
         if not (np.any(plain(g[0])) or np.any(plain(g[2]))):
             return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
 
-        def pull(values):
-            return pull_svd(u, values, vh, g)
-
-        parts = [(u, g[0]), (conjugate_transposed(vh), conjugate_transposed(g[2]))]
-        return (guarded(SVD, sizes, parts, pull),)
+        cotangents = [g[0], conjugate_transposed(g[2])]
+        return (guarded("svd", sizes, cotangents, lambda values: pull_svd(u, values, vh, g)),)
 
     return svd_pullback
 
 
 def pull_svd(u, sizes, vh, g):
-    """J. Townsend, as the tangent; in products none of which has more entries than the matrix."""
+    """J. Townsend, as the tangent; in products with no more entries than the matrix."""
     v, gu, gv = conjugate_transposed(vh), g[0], conjugate_transposed(g[2])
     rows, columns = sizes[..., None, :], sizes[..., :, None]
     identity = np.eye(shape_of(sizes)[-1])
@@ -296,7 +281,7 @@ def svd_tangent(argnums, tangents, ans, args, kwargs):
     slopes = anp.real(diagonal(turned))
     if are_values:
         return slopes
-    warn_of_tangents(SVD, sizes)
+    warn_of_tangents("svd", sizes)
     quotients = reciprocal_gaps(sizes**2)
     rows, columns = sizes[..., None, :], sizes[..., :, None]
     adjoint = conjugate_transposed(turned)
@@ -310,27 +295,22 @@ def svd_tangent(argnums, tangents, ans, args, kwargs):
 
 
 def outside(basis, vectors):
-    """The parts of vectors that are orthogonal to a basis; nothing if that is a whole one."""
+    """The parts of vectors that are orthogonal to a basis; zero if the basis is complete."""
     rows, columns = shape_of(basis)[-2:]
     if rows == columns:
         return anp.zeros_like(vectors)
     return vectors - anp.matmul(basis, anp.matmul(conjugate_transposed(basis), vectors))
 
 
-def svd_needed(a: Any, full_matrices: bool = True, compute_uv: bool = True, **kwargs: Any) -> bool:
-    """autograd refuses full matrices."""
-    return full_matrices and compute_uv
-
-
 @equivalent(
     linalg.svd,
     adjoint=svd_adjoint,
     tangent=svd_tangent,
-    needed=svd_needed,
+    needed=lambda a, full_matrices=True, compute_uv=True: full_matrices and compute_uv,
     keywords="full_matrices compute_uv",
 )
 def full_svd(a, full_matrices=True, compute_uv=True):
-    """Of square matrices, which are full without more columns."""
+    """autograd refuses full matrices; square ones are full without more columns."""
     shape = shape_of(a)[-2:]
     if shape[0] != shape[1]:
         raise Refusal(

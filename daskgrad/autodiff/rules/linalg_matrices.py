@@ -12,6 +12,7 @@ from daskgrad.autodiff.rules.declaration import (
     Refusal,
     declare,
     equivalent,
+    of_one,
     plain,
     refusing,
     shape_of,
@@ -37,7 +38,7 @@ declare(
 
 @composed(np.linalg.lstsq)
 def least_squares(a, b, rcond=None, of_less_rank=""):
-    """NumPy's results for plain numbers, three of which have derivatives."""
+    """NumPy's results; all but the rank have derivatives."""
     a, b = as_array(a), as_array(b)
     x, squares, rank, sizes = np.linalg.lstsq(plain(a), plain(b), rcond)
     x = least_squares_solution(a, b, x, rank, of_less_rank)
@@ -46,7 +47,7 @@ def least_squares(a, b, rcond=None, of_less_rank=""):
 
 @primitive
 def least_squares_solution(a, b, x, rank, of_less_rank):
-    """``of_less_rank``: what the refusal says if columns depend on each other."""
+    """``of_less_rank``: the refusal's text if columns depend on each other."""
     return x
 
 
@@ -114,12 +115,10 @@ def squares_adjoint(argnums, ans, args, kwargs):
     return squares_pullback
 
 
-def sizes_adjoint(argnums, ans, args, kwargs):
-    def sizes_pullback(g):
-        u, _, vh = linalg.svd(args[0], full_matrices=False)
-        return (anp.conj(anp.matmul(u * g, vh)),)
-
-    return sizes_pullback
+@of_one
+def sizes_adjoint(g, ans, a, sizes):
+    u, _, vh = linalg.svd(a, full_matrices=False)
+    return anp.conj(anp.matmul(u * g, vh))
 
 
 declare(least_squares_solution, adjoint=solution_adjoint)
@@ -174,7 +173,7 @@ def qr(a, mode="reduced"):
         )
     square = a[..., :rows]
     triangle: Any = np.linalg.qr(plain(square), mode="r")
-    # ranks are told by singular values, since rounding leaves the diagonal of R above zero
+    # singular values tell the rank, since rounding leaves the diagonal of R above zero
     precision = max(shape_of(square)[-2:]) * np.finfo(triangle.dtype).eps
     if np.any(np.linalg.matrix_rank(triangle, rtol=precision) < min(rows, columns)):
         raise Refusal(
@@ -190,25 +189,15 @@ def qr(a, mode="reduced"):
     return r if mode == "r" else [q, r]
 
 
-@equivalent(linalg.svdvals)
-def svdvals(x):
-    return linalg.svd(x, compute_uv=False)
-
-
-@equivalent(linalg.eigvals)
-def eigvals(a):
-    return eig_for_values(a)[0]
-
-
-@equivalent(linalg.eigvalsh, keywords="UPLO")
-def eigvalsh(a, UPLO="L"):
-    return eigh_for_values(a, UPLO)[0]
+declare(linalg.svdvals, program=lambda x: linalg.svd(x, compute_uv=False))
+declare(linalg.eigvals, program=lambda a: eig_for_values(a)[0])
+declare(linalg.eigvalsh, program=lambda a, UPLO="L": eigh_for_values(a, UPLO)[0], keywords="UPLO")
 
 
 @equivalent(linalg.cond, keywords="p")
 def cond(x, p=None):
     if p is None or p in (2, -2):
-        sizes = svdvals(x)
+        sizes = linalg.svd(x, compute_uv=False)
         largest, smallest = sizes[..., 0], sizes[..., -1]
         return smallest / largest if p == -2 else largest / smallest
     axes = (-2, -1)
@@ -226,21 +215,23 @@ def vector_norm(x, *, axis=None, keepdims=False, ord=2):
     return anp.reshape(linalg.norm(axes_at_end(x, axis), ord, axis=-1), shape)
 
 
-@equivalent(linalg.matrix_norm, keywords="keepdims ord")
-def matrix_norm(x, *, keepdims=False, ord="fro"):
-    return linalg.norm(x, ord, axis=(-2, -1), keepdims=keepdims)
-
-
-@equivalent(linalg.diagonal, keywords="offset")
-def diagonal(x, *, offset=0):
-    return anp.diagonal(x, offset, -2, -1)
-
-
-@equivalent(linalg.trace, keywords="offset dtype")
-def trace(x, *, offset=0, dtype=None):
-    return anp.trace(x, offset, -2, -1, dtype)
-
-
+declare(
+    linalg.matrix_norm,
+    program=lambda x, *, keepdims=False, ord="fro": linalg.norm(
+        x, ord, axis=(-2, -1), keepdims=keepdims
+    ),
+    keywords="keepdims ord",
+)
+declare(
+    linalg.diagonal,
+    program=lambda x, *, offset=0: anp.diagonal(x, offset, -2, -1),
+    keywords="offset",
+)
+declare(
+    linalg.trace,
+    program=lambda x, *, offset=0, dtype=None: anp.trace(x, offset, -2, -1, dtype),
+    keywords="offset dtype",
+)
 for fun, twin, keywords in (
     (linalg.cross, anp.cross, "axis"),
     (linalg.outer, anp.outer, ""),

@@ -1,11 +1,10 @@
 """Norms of vectors and matrices: a rule of our own for every ``ord``, in both modes.
 
 autograd's is wrong for ``keepdims``, for axes in some orders and for some complex arrays, and has
-few values of ``ord``. A norm is real, and its derivative is ``Re Σ slope · t / divisor``, the sum
-being over the axes of the norm. Where a norm has a kink, several largest entries or sums share the
-slope, equal singular values are told apart as NumPy orders them, and an entry that is zero has the
-slope zero if ``ord`` is at least one, as that of ``np.abs``, also where all entries are zero. There
-the second derivative is NaN.
+few values of ``ord``. A norm is real, and its derivative is ``Re Σ slope · t / divisor``, summed
+over the axes of the norm. At a kink several largest entries or sums share the slope, equal singular
+values keep NumPy's order, and an entry that is zero has the slope zero if ``ord`` is at least one,
+as for ``np.abs``, also if all entries are zero; then the second derivative is NaN.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from daskgrad.autodiff.rules.declaration import Refusal, declare, plain, shape_o
 
 
 class Norm(NamedTuple):
-    """One call; ``axes`` are those of the norm, ``kept_shape`` its shape with ``keepdims``."""
+    """One norm, over these ``axes``; ``kept_shape`` is its shape with ``keepdims``."""
 
     ans: Any
     x: Any
@@ -114,13 +113,8 @@ def hypot_adjoint(argnums, ans, args, kwargs):
 
     def hypot_pullback(g):
         parts = [flat_at_zero(args[argnum] + 0.0 * ans, ans) for argnum in argnums]
-        cotangents = [g * slope / divisor for slope, divisor in parts]
-        return tuple(
-            [
-                unbroadcast(cotangent, meta)
-                for cotangent, meta in zip(cotangents, metas, strict=True)
-            ]
-        )
+        pairs = zip(parts, metas, strict=True)
+        return tuple([unbroadcast(g * slope / divisor, meta) for (slope, divisor), meta in pairs])
 
     return hypot_pullback
 

@@ -148,7 +148,7 @@ def turned(array: Any, axes: tuple[int, ...]) -> Any:
     return array if axes == IN_ORDER[: len(axes)] else array.transpose(axes)
 
 
-IN_ORDER = tuple(range(64))  # axes, of which NumPy has no more
+IN_ORDER = tuple(range(64))  # NumPy has no more axes
 
 
 # ----------------------------------------------------------------------------- products of vectors
@@ -185,14 +185,14 @@ def is_simple(a: Any, b: Any) -> bool:
 
 
 def are_simple_dtypes(a: np.dtype, b: np.dtype) -> bool:
-    """Of integers beside double precision a product makes no other copy than its adjoint does."""
+    """Beside integers in double precision a product makes no other copies than its adjoint."""
     if a == b:
         return a.kind == "f"
     return {a.kind, b.kind} <= {"f", "i", "u", "b"} and np.float64 in (a, b)
 
 
 def together(first: Callable, second: Callable | None = None) -> Callable[[Any], tuple]:
-    """The pullback of a product from those with respect to one operand, or to both."""
+    """The pullback of a product from the pullbacks by one operand, or by both."""
     if second is None:
         return lambda g: (first(g),)
     return lambda g: (first(g), second(g))
@@ -270,7 +270,7 @@ def outer(a, b):
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
 
 
-def cross_needed(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
+def cross_needed(a, b, *args, **kwargs):
     """autograd does not sum over broadcast axes."""
     return shape_of(a) != shape_of(b)
 
@@ -293,7 +293,7 @@ def vdot(a, b):
 # ------------------------------------------------------------------------------ einsum
 
 
-def einsum_needed(*operands: Any, **kwargs: Any) -> bool:
+def einsum_needed(*operands, **kwargs):
     """Whether the subscripts are lists, or one operand has an index twice, or an axis of length one
     stands for a longer one: its cotangent would have that length."""
     if not isinstance(operands[0], str):

@@ -1,4 +1,4 @@
-"""Manipulation: functions whose value has only entries of the arguments, in other places."""
+"""Manipulation: functions that only move entries of their arguments to other places."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,12 +46,12 @@ for fun, keywords, needed in (
     arrangement(fun, needed, keywords)
 
 
-def reshape_needed(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> bool:
+def reshape_needed(a, shape, order="C", *, copy=None):
     """As for ``ravel``; and autograd does not take ``copy``."""
     return order not in ("C", "F", None) or copy is not None
 
 
-def repeat_needed(a: Any, repeats: Any, axis: Any = None) -> bool:
+def repeat_needed(a, repeats, axis=None):
     """autograd is right for one number of repeats, along an axis that is counted from 0."""
     simple = isinstance(repeats, int) and np.ndim(plain(a)) > 0
     return not (simple and (axis is None or axis >= 0))
@@ -63,7 +63,7 @@ arrangement(anp.repeat, repeat_needed, "repeats axis")
 # ------------------------------------------------------------------------------- parts, copies
 
 
-def is_vector(a: Any, *args: Any, **kwargs: Any) -> bool:
+def is_vector(a, *args, **kwargs):
     return np.ndim(plain(a)) == 1
 
 
@@ -73,7 +73,7 @@ def hsplit(ary, indices_or_sections):
     return anp.split(ary, indices_or_sections, axis=0)
 
 
-def broadcast_to_needed(array: Any, shape: Any, subok: bool = False) -> bool:
+def broadcast_to_needed(array, shape, subok=False):
     """autograd compares the shapes axis by axis, from the first one on."""
     return subok or not isinstance(shape, tuple) or len(shape) != np.ndim(plain(array))
 
@@ -99,7 +99,7 @@ triangle(anp.tril)
 # -------------------------------------------------------------------------------------- sorting
 
 
-def sort_needed(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **kwargs: Any) -> bool:
+def sort_needed(a, axis=-1, kind=None, order=None, **kwargs):
     """autograd refuses arrays of several axes."""
     return not is_vector(a) or bool(kwargs)
 
@@ -170,7 +170,7 @@ def concatenate_args(axis, *args):
     return anp.concatenate([anp.ravel(arg) for arg in args])
 
 
-def array_needed(array_args: tuple, array_kwargs: dict, *args: Any) -> bool:
+def array_needed(array_args, array_kwargs, *args):
     """autograd takes each entry of the cotangent, whatever axes were put before."""
     return len(array_args) > 1 or bool(array_kwargs.get("ndmin"))
 
@@ -194,7 +194,7 @@ declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")
 def at_least(fun: Callable, primitive: Callable) -> None:
     @composed(fun)
     def twin(*arys):
-        """autograd's rule is that of one array."""
+        """autograd's rule is for one array."""
         parts = [primitive(array) for array in arys]
         return parts[0] if len(parts) == 1 else tuple(parts)
 

@@ -68,12 +68,11 @@ ignoring_nans(anp.nanmin, anp.min, np.inf, EXTREMES)
 
 
 def chosen_of(a: Any, where: Any) -> np.ndarray:
-    """Which entries count: those that are chosen, and are no NaNs."""
+    """Whether each entry counts: it is chosen, and no NaN."""
     return ~np.isnan(plain(a)) & (True if where is np._NoValue else where)
 
 
 def of_chosen(twin: Callable) -> Callable:
-    """The program that chooses what is no NaN."""
 
     def program(a, *args, where=np._NoValue, **kwargs):
         return twin(a, *args, where=chosen_of(a, where), **kwargs)
@@ -104,7 +103,7 @@ TWINS[np.linspace] = by_position(np.linspace, anp.linspace, 2)
 
 @recorded(np.interp, arrays=6)
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """At a knot the derivative is that of the piece on its right; at the last one on its left."""
+    """A knot has the derivative of the segment on its right; the last knot, on its left."""
     xp, fp = as_array(xp), as_array(fp)
     if period is not None:
         x, xp, fp = periodic(x, xp, fp, anp.abs(period))
@@ -165,7 +164,7 @@ def ediff1d(ary, to_end=None, to_begin=None):
 
 
 def middle(first: Any, second: Any, mode: str) -> slice:
-    """The entries of the full convolution that are those of a mode."""
+    """The part of the full convolution that a mode returns."""
     short, long = sorted([np.size(plain(first)), np.size(plain(second))])
     if mode not in ("full", "same", "valid"):
         raise Refusal(f"there is no mode={mode!r}; write 'full', 'same' or 'valid'")
@@ -211,7 +210,7 @@ TWINS[np.convolve] = by_position(np.convolve, anp.convolve, 2)
 
 @recorded(np.correlate, arrays=2, keywords="mode")
 def correlate(a, v, mode="valid"):
-    """Of a longer second vector NumPy takes the middle from the other end."""
+    """With a longer second vector NumPy takes the middle from the other end."""
     a, v = anp.ravel(as_array(a)), anp.conj(anp.ravel(as_array(v)))[::-1]
     part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
     if np.size(plain(v)) > np.size(plain(a)):

@@ -1,8 +1,8 @@
 """Sums, products, extremes and differences along axes.
 
 autograd's adjoints of sums and means go through products of shapes and its own wrappers, which on
-small arrays takes several times as long as the arithmetic. Those here do the same arithmetic in the
-same order, for plain real arrays, and so give the same bits.
+small arrays takes several times as long as the arithmetic. Ours do the same arithmetic in the same
+order, for plain real arrays, and so give the same bits.
 """
 
 import functools
@@ -30,8 +30,6 @@ from daskgrad.autodiff.rules.declaration import (
     shape_of,
 )
 from daskgrad.autodiff.rules.twins import composed
-
-Given = Any  # np._NoValue, or what was given
 
 
 def is_given(value: Any) -> bool:
@@ -123,7 +121,7 @@ def spread(g: Any, shape: tuple) -> np.ndarray:
 
 
 def chosen_pullback(is_mean, argnums, ans, args, kwargs):
-    """Of a sum or mean of the entries that are chosen by ``where``."""
+    """The pullback of a sum or mean of the entries that ``where`` chooses."""
     options = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
     where = options.pop("where")
     axes = {name: options[name] for name in options.keys() & {"axis", "keepdims"}}
@@ -156,7 +154,7 @@ declare(
 )
 
 
-def cumsum_needed(a: Any, axis: Any = None, *dtype: Any, **options: Any) -> bool:
+def cumsum_needed(a, axis=None, *dtype, **options):
     """autograd does not take ``dtype``."""
     return bool(dtype or options)
 
@@ -166,9 +164,7 @@ def cumsum(a, axis=None, dtype=None, out=None):
     return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
 
 
-def spread_needed(
-    *args: Any, where: Given = None, correction: Given = None, mean: Given = None, **kwargs: Any
-) -> bool:
+def spread_needed(*args, where=None, correction=None, mean=None, **kwargs):
     """autograd ignores ``where``, ``correction`` and ``mean``."""
     return is_given(where) or is_given(correction) or is_given(mean)
 
@@ -213,14 +209,14 @@ def variance(
     keywords="axis keepdims ddof dtype where correction mean",
 )
 def deviation(*args, **kwargs):
-    """Where nothing deviates the derivative is zero."""
+    """If nothing deviates the derivative is zero."""
     square = variance(*args, **kwargs)
     is_zero = plain(square) == 0.0
     return anp.where(is_zero, 0.0, anp.sqrt(anp.where(is_zero, 1.0, square)))
 
 
 def by_mean(fun: Callable, autograds: Callable, program: Callable) -> None:
-    """Enters a twin whose ``mean=`` may be traced: primitives look for boxes by position alone."""
+    """Enters a twin that takes a traced ``mean=``: primitives look for boxes by position alone."""
 
     @composed(fun)
     def twin(*args, **kwargs):
@@ -244,9 +240,7 @@ def normal_axes(axis, ndim):
     return tuple(sorted([n % ndim for n in axis]))
 
 
-def extreme_needed(
-    a: Any, axis: Any = None, *args: Any, initial: Given = None, where: Given = None, **kwargs: Any
-) -> bool:
+def extreme_needed(a, axis=None, *args, initial=None, where=None, **kwargs):
     """autograd's tangents want axes from 0 on, in order; it ignores ``initial`` and ``where``."""
     if is_given(initial) or is_given(where):
         return True
@@ -304,7 +298,7 @@ for fun in {anp.min, anp.amin}:
 # ----------------------------------------------------------------------------- products
 
 
-def prod_needed(a: Any, *args: Any, where: Given = None, **kwargs: Any) -> bool:
+def prod_needed(a, *args, where=None, **kwargs):
     """autograd divides by every factor, and ignores ``where``."""
     return is_given(where) or not np.all(plain(a))
 
@@ -333,9 +327,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=
 # --------------------------------------------------------------------------- differences
 
 
-def diff_needed(
-    a: Any, n: int = 1, axis: int = -1, prepend: Given = np._NoValue, append: Given = np._NoValue
-) -> bool:
+def diff_needed(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     """autograd ignores ``prepend`` and ``append``."""
     return is_given(prepend) or is_given(append) or not 0 < n < shape_of(a)[axis]
 
@@ -354,7 +346,7 @@ def diff(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     return anp.moveaxis(a, -1, axis)
 
 
-def gradient_needed(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> bool:
+def gradient_needed(f, *spacing, axis=None, edge_order=1):
     """autograd supposes a spacing of one, and arrays that are long enough for all cases."""
     shape, axes = shape_of(f), gradient_axes(f, axis)
     return bool(spacing) or edge_order != 1 or len(axes) > 1 or any(shape[n] < 4 for n in axes)
@@ -368,7 +360,7 @@ def gradient_axes(f: Any, axis: Any) -> Sequence[int]:
 
 @equivalent(anp.gradient, needed=gradient_needed, arrays=99, keywords="axis edge_order")
 def gradient(f, *spacing, axis=None, edge_order=1):
-    """The weights of NumPy's differences are linear in f: those of unit vectors along the axis."""
+    """NumPy's differences are linear in f, with the weights that it gives to unit vectors."""
     axes = gradient_axes(f, axis)
     gaps = spacing or (1.0,)
     gaps = gaps * len(axes) if len(gaps) == 1 else gaps
@@ -382,8 +374,8 @@ def gradient(f, *spacing, axis=None, edge_order=1):
 def along(f, gap, axis, edge_order):
     """The differences along one axis: NumPy's weights, times the entries in reach.
 
-    An entry of the value depends on those up to ``reach`` from it; so its weights are what NumPy
-    makes of unit vectors, and those too far apart to meet share an array.
+    NumPy makes the weights of unit vectors. An entry of the value depends on entries up to
+    ``reach`` from it, so unit vectors too far apart to meet share an array.
     """
     f = anp.moveaxis(f, axis, -1)
     count = shape_of(f)[-1]
@@ -399,8 +391,8 @@ def along(f, gap, axis, edge_order):
 
 
 def between(f, places, axis, edge_order):
-    """The differences along one axis of a traced spacing: the slopes of parabolas through three
-    entries, and at the ends those of lines for ``edge_order=1``."""
+    """The differences along one axis of a traced spacing: slopes of parabolas through three
+    entries, and of lines at the ends for ``edge_order=1``."""
     f = anp.moveaxis(f, axis, -1)
     count = shape_of(f)[-1]
     if not np.ndim(plain(places)):
@@ -421,9 +413,7 @@ def between(f, places, axis, edge_order):
 # ------------------------------------------------------------------------------------ traces
 
 
-def trace_needed(
-    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None
-) -> bool:
+def trace_needed(a, offset=0, axis1=0, axis2=1, dtype=None):
     """autograd ignores axes and stacks, and does not take ``dtype``."""
     return (axis1, axis2) != (0, 1) or np.ndim(plain(a)) != 2 or dtype is not None
 

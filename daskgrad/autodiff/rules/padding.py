@@ -1,4 +1,4 @@
-"""Padding: the modes of ``np.pad``, of which autograd has the rule of one."""
+"""Padding: the modes of ``np.pad``; autograd has a rule for one of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ REPEATED = ("edge", "reflect", "symmetric", "wrap")  # modes that repeat entries
     keywords="pad_width mode constant_values reflect_type stat_length end_values",
 )
 def pad(array, pad_width, mode="constant", **kwargs):
-    """One axis after the other, as NumPy does: what is padded already counts for the next."""
+    """One axis after the other, as NumPy does: the next one counts earlier padding, too."""
     is_odd = kwargs.get("reflect_type", "even") != "even"
     if mode in REPEATED and not is_odd:
         return anp.ravel(array)[np.pad(places_of(array), pad_width, mode, **kwargs)]
@@ -59,7 +59,7 @@ def widths_of(array: Any, pad_width: Any) -> np.ndarray:
 
 
 def of_side(option, axis, number):
-    """What a keyword says for one side of an axis: for all, for (before, after), or by axes."""
+    """A keyword's value for one side of an axis: for all, for (before, after), or by axes."""
     if option is None:
         return None
     option = anp.array(option)
@@ -104,7 +104,7 @@ def ones(array: Any, width: int) -> np.ndarray:
     return np.ones((*shape_of(array)[:-1], width), plain(array).dtype)
 
 
-SIDES: dict[Any, Callable] = {  # mode -> what is before the last axis
+SIDES: dict[Any, Callable] = {  # mode -> the padding before the last axis
     "constant": constant,
     ("reflect", "odd"): odd(1),
     ("symmetric", "odd"): odd(0),

@@ -209,7 +209,7 @@ def fitted(
 
 @equivalent(fitted, arrays=3)
 def fit(x, y, w, deg, rcond, full, cov, number):
-    """The scaled matrix of powers, of which NumPy asks the least squares, too."""
+    """Least squares with the scaled matrix of powers, as in NumPy."""
     powers, target = anp.vander(x + 0.0, int(deg) + 1), y + 0.0
     rows, columns = shape_of(powers)
     if w is not None:
@@ -240,8 +240,8 @@ TURNS = np.cos((np.arange(64) + 0.5) * np.pi / 128)
 
 @recorded(np.i0, arrays=1)
 def i0(x):
-    """The mean of cosh(x cos θ) (DLMF 10.32.1), which the midpoint rule gives to rounding for all
-    numbers of which I₀ does not overflow."""
+    """The mean of cosh(x cos θ) (DLMF 10.32.1); the midpoint rule gives it to rounding as long as
+    I₀ does not overflow."""
     return anp.mean(anp.cosh(anp.reshape(x, (*shape_of(x), 1)) * TURNS), axis=-1)
 
 

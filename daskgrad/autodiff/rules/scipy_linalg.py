@@ -21,7 +21,7 @@ from daskgrad.autodiff.rules.declaration import (
 from daskgrad.autodiff.rules.linalg_eigenvectors import LOST
 
 
-def has_stacks(*args: Any, **kwargs: Any) -> bool:
+def has_stacks(*args, **kwargs):
     """Whether an argument is a stack of matrices, for which autograd's rules are wrong."""
     arrays = [plain(array) for array in args if not isinstance(array, str | tuple)]
     return any([np.ndim(array) > 2 for array in arrays])
@@ -34,9 +34,7 @@ def refuse_stacks(name: str) -> Callable:
     )
 
 
-def solve_triangular_needed(
-    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **kwargs: Any
-) -> bool:
+def solve_triangular_needed(a, b, trans=0, lower=False, unit_diagonal=False, **kwargs):
     """autograd does not look at ``unit_diagonal``; of complex matrices its rule fails."""
     is_complex = np.iscomplexobj(plain(a)) or np.iscomplexobj(plain(b))
     return unit_diagonal or is_complex or has_stacks(a, b)
@@ -101,7 +99,7 @@ declare(
 )
 
 
-def is_mixed(a: Any, b: Any, q: Any) -> bool:
+def is_mixed(a, b, q):
     """Whether one of the two matrices that are factorized is real, and the solution complex."""
     is_complex = [np.iscomplexobj(plain(matrix)) for matrix in (a, b, q)]
     return any(is_complex) and not all(is_complex[:2])
@@ -110,8 +108,8 @@ def is_mixed(a: Any, b: Any, q: Any) -> bool:
 def solve_sylvester(a, b, q):
     """The solution of ``a @ x + x @ b = q``; real and complex matrices together are all complex.
 
-    Of a real matrix SciPy takes Schur's real form, which may be no triangle, and solves it with
-    complex others as if it were one.
+    SciPy takes Schur's real form of a real matrix, and solves it with complex ones as if it were a
+    triangle, which it may not be.
     """
     if is_mixed(a, b, q):
         a, b, q = (anp.array(matrix) + 0.0j for matrix in (a, b, q))
@@ -134,7 +132,7 @@ def refused_sylvester(*args):
 
 
 def require_regular(root: Any) -> None:
-    """Where a matrix is singular up to rounding, its root branches, and slopes are infinite."""
+    """At a matrix that is singular up to rounding the root branches, and slopes are infinite."""
     roots = np.linalg.eigvals(plain(root))
     least = np.min(np.abs(roots[:, None] + roots), initial=np.inf)
     if least < np.sqrt(np.finfo(roots.dtype).eps / LOST) * 2.0 * np.max(np.abs(roots), initial=0.0):
@@ -146,7 +144,7 @@ def require_regular(root: Any) -> None:
 
 
 def sqrtm_adjoint(argnums, ans, args, kwargs):
-    """autograd's rule, extended to complex matrices, of which it drops the imaginary part."""
+    """autograd's rule, without dropping imaginary parts."""
     require_regular(ans)
     turned = anp.transpose(ans)
 
@@ -197,7 +195,7 @@ declare(expm, adjoint=expm_adjoint)
 
 @primitive
 def lu_packed(a):
-    """The factors L and U in one array, of a matrix whose rows need no exchange."""
+    """The factors L and U in one array; no rows of the matrix need an exchange."""
     lu, pivots = scipy.linalg.lu_factor(a)
     assert list(pivots) == list(range(len(pivots))), pivots
     return lu

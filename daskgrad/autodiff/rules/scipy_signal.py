@@ -24,7 +24,7 @@ METHODS: dict[str, Callable] = {
 def convolution(a, b, mode, by, axes):
     """The convolution along axes, ``full`` or ``valid``; other axes are of the same lengths.
 
-    With ``valid`` no axis of b is longer than that of a.
+    With ``valid`` no axis of b is longer than the same axis of a.
     """
     if METHODS[by] is scipy.signal.convolve:
         return scipy.signal.convolve(a, b, mode=mode, method=by)

@@ -19,7 +19,7 @@ from daskgrad.autodiff.rules.unboxing import unboxed
 
 
 class Pattern(NamedTuple):
-    """The places of entries; those of equal places are added."""
+    """The places of entries; entries at equal places are added."""
 
     rows: Any
     columns: Any
@@ -120,7 +120,7 @@ declare(dense, adjoint=dense_adjoint, tangent=sum_of(lambda t, data, pattern: de
 
 
 class Factor:
-    """The factors L and U of a matrix; what is pickled is the matrix, which is factorized again."""
+    """The factors L and U of a matrix; it is pickled as the matrix, and factorized again."""
 
     def __init__(self, data: Any, pattern: Pattern, order: str | None = None):
         self._given = data, pattern, order
@@ -150,10 +150,7 @@ class Factor:
 
 @primitive
 def solution(data: Any, b: Any, pattern: Pattern, factor: Factor, is_turned: bool) -> Any:
-    """x of ``A x = b``, for a matrix with these entries, or for its transpose.
-
-    The factors are those of the matrix itself.
-    """
+    """x of ``A x = b``, for a matrix with these entries and factors, or for its transpose."""
     return factor.solve(b, is_turned)
 
 
@@ -179,16 +176,15 @@ declare(solution, adjoint=solution_adjoint, tangent=solution_tangent)
 
 
 # -------------------------------------------------------------------------------------------------
-# Sparse arrays of traced entries, and what the operators of boxes do with sparse matrices.
+# Sparse arrays of traced entries, and the operators of boxes with sparse matrices.
 
 
 class SparseArray:
     """A sparse matrix with traced entries ``data``, at ``coords``, rows and columns.
 
-    It is no array of NumPy's, and no value of a model: what a model returns is made of its products
-    with dense arrays, its sums, its ``data``. Entries at equal places are added. One made of a
-    matrix of SciPy's ``is_matrix``: where ``*`` or ``sum`` mean something else for these, they are
-    refused.
+    It is no array of NumPy's, and no value of a model, which returns its products with dense
+    arrays, its sums, or its ``data``. Entries at equal places are added. ``is_matrix``: made of one
+    of SciPy's matrices; ``*`` and ``sum`` are refused if they mean something else for these.
     """
 
     __array_ufunc__ = None  # operators of arrays leave theirs to ours
@@ -360,7 +356,7 @@ def dense_operand(other, symbol):
 
 
 def from_sparse(matrix: Any, subject: str) -> SparseArray:
-    """A sparse array of ours, or SciPy's as one of ours."""
+    """A sparse array as ours."""
     if isinstance(matrix, SparseArray):
         return matrix
     if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:

@@ -57,7 +57,7 @@ with_slopes(stats.t.logcdf, {1: of_logarithm(t_by_shape), 3: of_logarithm(t_by_s
 
 
 def normal_slopes(sign: float) -> Slopes:
-    """Of the logarithm of a tail: autograd's loses all digits far out."""
+    """Slopes of a tail's logarithm; autograd's lose all digits far out."""
 
     def slope(ans, x, loc=0.0, scale=1.0):
         return sign * log_ndtr_slope(ans, sign * (x - loc) / scale) / scale

@@ -47,7 +47,7 @@ special = Ufuncs()
 
 
 def zero(ans: Any, *args: Any) -> float:
-    """The slope of what is piecewise constant."""
+    """The slope of a piecewise constant function."""
     return 0.0
 
 
@@ -126,7 +126,7 @@ declare(  # autograd does not sum over broadcast axes
 )
 
 
-def logsumexp_needed(a: Any, axis: Any = None, b: Any = 1.0, *args: Any, **kwargs: Any) -> bool:
+def logsumexp_needed(a, axis=None, b=1.0, *args, **kwargs):
     """autograd wants weights of the array's shape, and axes in order."""
     if extreme_needed(a, axis) or b is None:
         return True

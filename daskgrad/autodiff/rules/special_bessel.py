@@ -68,7 +68,7 @@ def struve_slope(name: str, sign: float) -> Callable:
 
 
 def besselpoly_slope(ans, a, power, v):
-    """Of ∫ x^λ J(2ax) from 0 to 1, with J' = v J/z - J(v + 1) (DLMF 10.6.2)."""
+    """For ∫ x^λ J(2ax) from 0 to 1, with J' = v J/z - J(v + 1) (DLMF 10.6.2)."""
     return ans * v / a - 2.0 * special.besselpoly(a, power + 1.0, v + 1.0)
 
 
@@ -153,7 +153,7 @@ def special_airy(x):
 
 
 def airye_slope(ans, z):
-    """Ai has the factor exp(ζ), Bi that of exp(-|Re ζ|), with ζ' = √z."""
+    """Ai has the factor exp(ζ), Bi the factor exp(-|Re ζ|), with ζ' = √z."""
     require_real("airye", z)
     ai, slope_ai, bi, slope_bi = ans
     positive = plain(z) > 0.0

@@ -29,7 +29,7 @@ POINT = "the point of a noncentral distribution"
 
 
 def whole(k):
-    """The integer that SciPy makes of a number of events: what it counts has slope zero."""
+    """The integer that SciPy makes of a number of events: counts have the slope zero."""
     return np.floor(np.multiply(plain(k), 1.0))
 
 
@@ -97,8 +97,8 @@ def t_density(ans, df, t):
 
 
 def t_by_df(ans, df, t):
-    """Of 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); at t = 0 that of a straight line,
-    with which derivatives are right up to the third."""
+    """From 1 - sign(t) I(df/2, 1/2; w) / 2 with w = df / (df + t²); at t = 0 from a straight line,
+    which makes derivatives right up to the third."""
     at_zero = plain(t) == 0
     safe = anp.where(at_zero, 1.0, t)
     w = df / (df + safe**2)
@@ -210,7 +210,7 @@ def kolmogorov_slope(ans, x):
 
 
 def smirnov_slope(ans, n, d):
-    """Of Σ C(n, v) d (d + v/n)^(v - 1) (1 - d - v/n)^(n - v), v up to n (1 - d)."""
+    """From Σ C(n, v) d (d + v/n)^(v - 1) (1 - d - v/n)^(n - v), v up to n (1 - d)."""
     d = d + np.zeros(np.broadcast_shapes(shape_of(n), shape_of(d)))
     number = np.broadcast_to(np.asarray(n, float), shape_of(d))[..., None]
     d = anp.reshape(d, (*anp.shape(d), 1))

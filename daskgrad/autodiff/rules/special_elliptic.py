@@ -19,7 +19,7 @@ SECOND = [-c / (2 * n - 1) for n, c in enumerate(FIRST)]  # of (1 - m)^(1/2)
 
 
 def series(coefficients: Sequence[float]) -> list[float]:
-    """Those of the slope of a complete integral."""
+    """The coefficients of a complete integral's slope."""
     return [
         0.5 * math.pi * n * c * first
         for n, (c, first) in enumerate(zip(coefficients, FIRST, strict=True))
@@ -81,7 +81,7 @@ def e_by_m(phi, m):
 
 
 def jacobi_by_m(ans, u, m):
-    """Of u = F(φ, m), which gives the slope of the amplitude φ."""
+    """From u = F(φ, m), which gives the slope of the amplitude φ."""
     sn, cn, dn, amplitude = ans
     slope = -dn * f_by_m(amplitude, m)
     return cn * slope, -sn * slope, -(0.5 * sn**2 + m * sn * cn * slope) / dn, slope
@@ -93,7 +93,7 @@ def jacobi_by_u(ans, u, m):
 
 
 def agm_by_b(ans, a, b):
-    """Of M = π a / (2 K(1 - b²/a²)) (DLMF 19.8.5)."""
+    """From M = π a / (2 K(1 - b²/a²)) (DLMF 19.8.5)."""
     complement = (b / a) ** 2
     m, k = 1.0 - complement, special.ellipkm1(complement)
     return 2.0 * ans * complement * k_by_m(m, complement, k, special.ellipe(m)) / (k * b)
@@ -134,7 +134,7 @@ ARCTAN = [(-1.0) ** n / (2 * n + 1) for n in range(20)]
 
 
 def rc_by_y(ans, x, y):
-    """Of arctan(√u) / √(u x), u = y/x - 1 (DLMF 19.2.18)."""
+    """From arctan(√u) / √(u x), u = y/x - 1 (DLMF 19.2.18)."""
     near = np.abs(plain(y) - plain(x)) < NEAR * np.abs(plain(x))
     some_x, some_y = anp.where(near, x, 1.0), anp.where(near, y, 1.0)
     steps = [n * c for n, c in enumerate(ARCTAN)][1:]

@@ -1,4 +1,4 @@
-"""SciPy's error functions, elementary functions, and those of information theory: their slopes."""
+"""SciPy's error functions, elementary ones, and functions of information theory: their slopes."""
 
 import math
 

@@ -14,7 +14,7 @@ from daskgrad.autodiff.rules.special import choose, enter, polynomial, special
 
 
 def is_pole(x):
-    """Where the gamma function is infinite, and the reciprocal one is zero."""
+    """Whether the gamma function is infinite, and its reciprocal zero."""
     x = plain(x)
     return (np.real(x) <= 0) & (np.real(x) == np.floor(np.real(x))) & (np.imag(x) == 0)
 
@@ -113,7 +113,7 @@ ZETA_TERMS, BERNOULLI = 12, bernoulli(20)[2::2]
 
 
 def zeta_by_s(ans, s, q=1.0):
-    """Of the sum formula of Euler and Maclaurin, term by term (DLMF 25.11.28)."""
+    """From the sum formula of Euler and Maclaurin, term by term (DLMF 25.11.28)."""
     if np.any(plain(s) < -4.0):
         raise Refusal("the derivative of special.zeta by x is not implemented for x < -4")
     end = q + float(ZETA_TERMS)

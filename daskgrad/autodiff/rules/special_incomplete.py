@@ -26,14 +26,15 @@ CUT = 45.0  # exp(-45) of the integrand is left away
 def graded(end, near):
     """Nodes v and weights on (0, end), denser where v is below ``near``, the distance to the
     nearest singularity beyond zero: v = near · expm1(y), y in equal measure."""
-    near = np.maximum(near, 1e-18 * end)  # what is closer has no weight
+    near = np.maximum(near, 1e-18 * end)  # closer singularities have no weight
     length = np.log1p(end / near)[..., None]
     y = length * NODES
     return near[..., None] * np.expm1(y), near[..., None] * np.exp(y) * length * WEIGHTS
 
 
 def reach(slope, curvature):
-    """Where an exponent that is above slope · v and curvature · v² / (2 + 2v) gets to CUT."""
+    """A bound of the v at which an exponent reaches CUT, if it is above slope · v and curvature ·
+    v² / (2 + 2v)."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         q = CUT / np.maximum(curvature, 1e-300)
         curved = q + np.sqrt(q * q + 2.0 * q)
@@ -57,7 +58,7 @@ def spread(*args):
 
 
 class Part(NamedTuple):
-    """Where a formula holds, the formula, and arguments for which it does."""
+    """A formula, the entries for which it holds, and arguments for which it does."""
 
     there: np.ndarray
     formula: Callable
@@ -146,7 +147,7 @@ GAMMA: Row = [
 
 
 def negative(row: Row) -> Row:
-    """The slopes of the negative function, or of what is left to one."""
+    """The slopes of the negative function, or of one minus the function."""
 
     def of(slope):
         return slope if isinstance(slope, str) else lambda ans, *args: -slope(ans, *args)

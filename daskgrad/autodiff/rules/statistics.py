@@ -1,7 +1,7 @@
 """Statistics: order statistics, averages and covariances.
 
-Entries that are equal have an order, the one of a stable sort; their derivative goes to the one
-that is chosen. A slice whose value is NaN, for a NaN within, has NaNs as derivative.
+A stable sort orders equal entries; the derivative goes to the entry that is chosen. A slice with a
+NaN has the value NaN, and NaNs as derivative.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ SLOPES = {  # method -> how fast the rank of a quantile grows with q, less the n
 def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[Any, Any]:
     """The rank of a quantile among sorted entries, as plain numbers, and as a function of q.
 
-    NumPy finds it, as the quantile of the ranks. It is between two ranks for some methods; then
-    its slope is that of H. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
+    NumPy finds it, as the quantile of the ranks. With some methods it is between two ranks; then
+    its slope is from H. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
     """
     ranks = np.where(np.isnan(values), np.nan, np.arange(values.shape[-1], dtype=float))
     ranks_at: Any = numpys(ranks, plain(q), axis=-1, method=method)
@@ -166,7 +166,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
 
 @equivalent(anp.corrcoef, arrays=2, keywords="y rowvar dtype")
 def corrcoef(x, y=None, rowvar=True, *, dtype=None):
-    """NumPy clips what rounding has put beyond one; the derivative is that of the quotient."""
+    """NumPy clips values that rounding has put beyond one; derivatives are the quotient's."""
     covariances = cov(x, y, rowvar)
     if np.ndim(plain(covariances)) == 0:
         return covariances / covariances
@@ -187,7 +187,7 @@ for fun, arrays in (
 
 
 # -------------------------------------------------------------------------------------------------
-# Counting: histograms, whose weights have derivatives; in the places they are constant.
+# Counting: histograms have derivatives by weights, and are constant in the places.
 
 
 def bincount_adjoint(argnums, ans, args, kwargs):
@@ -251,7 +251,7 @@ def require_constant_edges(fun: Any, a: Any, bins: Any, range: Any) -> None:
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> tuple[Any, Sequence[np.ndarray]]:
-    """The same for places of several coordinates; ``np.histogram2d`` calls this one."""
+    """A histogram of places with several coordinates; ``np.histogram2d`` calls it."""
     require_constant_edges(np.histogramdd, sample, bins, range)
     rows = [plain(part) for part in sample] if isinstance(sample, list | tuple) else plain(sample)
     plain_counts, edges = np.histogramdd(rows, bins, range, density, plain(as_array(weights)))

@@ -1,9 +1,9 @@
-"""Twins: what calls of plain NumPy's functions with traced values become.
+"""Twins: stand-ins for plain NumPy's functions in calls with traced values.
 
-autograd finds traced values among the positional arguments of its primitives alone. So a call of a
-function of which keywords or lists may be traced goes through a twin: ``recorded`` functions are
-primitives, whose arguments their twin puts in their positions; ``composed`` ones are a few lines
-of other functions, and are not recorded themselves.
+autograd finds traced values among the positional arguments of its primitives alone. So a function
+that takes traced values in lists or by keyword has a twin: for ``recorded`` functions it puts the
+arguments of a primitive in their positions; ``composed`` ones are a few lines of other functions,
+and are not recorded themselves.
 """
 
 import functools
@@ -35,8 +35,8 @@ def composed(*funs: Callable) -> Callable:
 
 
 def recorded(fun: Callable, arrays: int, **rules: Any) -> Callable:
-    """Declares the decorated program of a primitive, whose first ``arrays`` arguments may be
-    traced, by keyword and in lists, too."""
+    """Declares the decorated program of a primitive; its first ``arrays`` arguments may be traced,
+    by keyword and in lists, too."""
     primitive = getattr(anp, fun.__name__)
 
     def enter(program: Callable) -> Callable:
