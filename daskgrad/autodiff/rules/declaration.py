@@ -80,6 +80,16 @@ def equivalent(*funs: Callable, **rules: Any) -> Callable:
     return enter
 
 
+def adjoint_of(*funs: Callable, **rules: Any) -> Callable:
+    """Declares the decorated function as the ``adjoint`` of a primitive, with further rules."""
+
+    def enter(adjoint: Callable) -> Callable:
+        declare(*funs, adjoint=adjoint, **rules)
+        return adjoint
+
+    return enter
+
+
 def refusing(message: str) -> Callable:
     """The program of a function that has no derivative."""
 
@@ -92,10 +102,7 @@ def refusing(message: str) -> Callable:
 def of_one(rule: Callable) -> Callable:
     """The adjoint of a function of one array, ``rule(g, ans, *args, **kwargs)``."""
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        return lambda g: (rule(g, ans, *args, **kwargs),)
-
-    return adjoint
+    return lambda argnums, ans, args, kwargs: lambda g: (rule(g, ans, *args, **kwargs),)
 
 
 def each_of(*rules: Callable) -> Callable:

@@ -9,6 +9,7 @@ from autograd.numpy import linalg
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
+    adjoint_of,
     declare,
     equivalent,
     is_real_like,
@@ -144,6 +145,7 @@ def solve(a, b):
 # --------------------------------------------------------------------------------- determinants
 
 
+@adjoint_of(linalg.det)
 def det_adjoint(argnums, ans, args, kwargs):
     """autograd's rule divides by every determinant, so it fails where one is zero."""
     if np.all(plain(ans)):
@@ -156,9 +158,6 @@ def determinants(a):
     matrices = anp.reshape(a, (-1, *shape_of(a)[-2:]))
     values = [singular_det(matrices[n]) for n in range(shape_of(matrices)[0])]
     return anp.reshape(anp.array(values), shape_of(a)[:-2])
-
-
-declare(linalg.det, adjoint=det_adjoint)
 
 
 def singular_det(a):
@@ -186,6 +185,7 @@ def expanded_det(a):
     return sum([(-1.0) ** n * a[0, n] * expanded_det(minor) for n, minor in enumerate(minors)])
 
 
+@adjoint_of(linalg.slogdet)
 def slogdet_adjoint(argnums, ans, args, kwargs):
     """autograd's rule, and the sign of a complex determinant, which turns."""
     if not np.all(plain(ans[0])):
@@ -203,8 +203,6 @@ def slogdet_adjoint(argnums, ans, args, kwargs):
 
     return slogdet_pullback
 
-
-declare(linalg.slogdet, adjoint=slogdet_adjoint)
 
 # ------------------------------------------------------------------------------ factors
 
@@ -245,10 +243,8 @@ def complex_cholesky_adjoint(g, ans, a, upper=False):
     return (whole + conjugate_transposed(whole)) / 2.0
 
 
+@adjoint_of(linalg.cholesky, keywords="upper")
 def cholesky_adjoint(argnums, ans, args, kwargs):
     is_real = not (kwargs.get("upper", False) or anp.iscomplexobj(ans))
     adjoint = real_cholesky_adjoint if is_real else complex_cholesky_adjoint
     return adjoint(argnums, ans, args, kwargs)
-
-
-declare(linalg.cholesky, adjoint=cholesky_adjoint, keywords="upper")

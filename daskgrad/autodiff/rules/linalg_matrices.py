@@ -10,6 +10,7 @@ from autograd.numpy import linalg
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
+    adjoint_of,
     declare,
     equivalent,
     of_one,
@@ -62,6 +63,7 @@ def known_sizes(a, sizes):
     return sizes
 
 
+@adjoint_of(least_squares_solution)
 def solution_adjoint(argnums, ans, args, kwargs):
     """G. H. Golub, V. Pereyra, as the pseudoinverse's."""
     a, b, _, rank, of_less_rank = args
@@ -96,6 +98,7 @@ def solution_adjoint(argnums, ans, args, kwargs):
     return solution_pullback
 
 
+@adjoint_of(squares_of_gaps)
 def squares_adjoint(argnums, ans, args, kwargs):
     a, b, x, _ = args
     (rows, columns), is_none = shape_of(a), not np.size(plain(ans))
@@ -115,15 +118,11 @@ def squares_adjoint(argnums, ans, args, kwargs):
     return squares_pullback
 
 
+@adjoint_of(known_sizes)
 @of_one
 def sizes_adjoint(g, ans, a, sizes):
     u, _, vh = linalg.svd(a, full_matrices=False)
     return anp.conj(anp.matmul(u * g, vh))
-
-
-declare(least_squares_solution, adjoint=solution_adjoint)
-declare(squares_of_gaps, adjoint=squares_adjoint)
-declare(known_sizes, adjoint=sizes_adjoint)
 
 
 @equivalent(linalg.tensorinv, keywords="ind")

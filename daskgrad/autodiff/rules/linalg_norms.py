@@ -14,7 +14,7 @@ import numpy as np
 from autograd.numpy import linalg
 from autograd.numpy.numpy_vjps import unbroadcast
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, plain, shape_of
+from daskgrad.autodiff.rules.declaration import Refusal, adjoint_of, declare, plain, shape_of
 
 
 class Norm(NamedTuple):
@@ -108,6 +108,7 @@ declare(
 )
 
 
+@adjoint_of(anp.hypot)
 def hypot_adjoint(argnums, ans, args, kwargs):
     metas = [anp.metadata(args[argnum]) for argnum in argnums]
 
@@ -117,6 +118,3 @@ def hypot_adjoint(argnums, ans, args, kwargs):
         return tuple([unbroadcast(g * slope / divisor, meta) for (slope, divisor), meta in pairs])
 
     return hypot_pullback
-
-
-declare(anp.hypot, adjoint=hypot_adjoint)

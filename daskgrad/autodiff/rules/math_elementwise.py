@@ -14,6 +14,7 @@ from autograd.tracer import trace_primitives_map
 
 from daskgrad.autodiff.rules.declaration import (
     added,
+    adjoint_of,
     declare,
     equivalent,
     is_plain,
@@ -28,6 +29,7 @@ from daskgrad.autodiff.rules.declaration import (
 # ------------------------------------------------------------------------------------ choices
 
 
+@adjoint_of(trace_primitives_map[np.where])
 def where_adjoint(argnums, ans, args, kwargs):
     """autograd's rule, for arrays that are broadcast, too; the condition has no derivative."""
     condition = args[0]
@@ -40,9 +42,6 @@ def where_adjoint(argnums, ans, args, kwargs):
         return tuple([pulled.get(argnum) for argnum in argnums])
 
     return where_pullback
-
-
-declare(trace_primitives_map[np.where], adjoint=where_adjoint)
 
 
 @equivalent(anp.clip, arrays=3, keywords="a_min a_max min max")
@@ -87,14 +86,13 @@ def times(g, slope):
     return total
 
 
+@adjoint_of(anp.sqrt, tangent=primitive_jvps[anp.sqrt])
 def sqrt_adjoint(argnums, ans, args, kwargs):
     """By the root, which is there, in place of a power."""
     return lambda g: (g * 0.5 / ans,)
 
 
-declare(anp.sqrt, adjoint=sqrt_adjoint, tangent=primitive_jvps[anp.sqrt])
-
-
+@adjoint_of(anp.abs, tangent=primitive_jvps[anp.abs])
 def abs_adjoint(argnums, ans, args, kwargs):
     (x,) = args
     if anp.iscomplexobj(x):
@@ -102,9 +100,6 @@ def abs_adjoint(argnums, ans, args, kwargs):
             return lambda g: (g * anp.conj(x) / ans,)
         return primitive_vjps[anp.abs](argnums, ans, args, kwargs)
     return lambda g: (g * anp.sign(x),)
-
-
-declare(anp.abs, adjoint=abs_adjoint, tangent=primitive_jvps[anp.abs])
 
 
 def larger_adjoint(fun: Callable) -> Callable:
@@ -150,16 +145,16 @@ def tanh_tangent(argnums, tangents, ans, args, kwargs):
 declare(anp.tanh, tangent=tanh_tangent)
 
 
+recorded_sign = anp.sign
+
+
+@adjoint_of(recorded_sign)
 def sign_adjoint(argnums, ans, args, kwargs):
     """The sign of a complex number z is z / abs(z), which is not constant."""
     if not anp.iscomplexobj(args[0]):
         return lambda g: (None,)
     size = anp.abs(args[0])
     return lambda g: ((g - anp.conj(g * ans**2)) / (2.0 * size),)
-
-
-recorded_sign = anp.sign
-declare(recorded_sign, adjoint=sign_adjoint)
 
 
 def sign(x, *args, **kwargs):
@@ -249,6 +244,7 @@ declare(anp.full, adjoint=full_adjoint, keywords="dtype order")
 declare(anp.full_like, adjoint=full_adjoint, keywords="dtype order subok shape device")
 
 
+@adjoint_of(numpy_wrapper._astype, keywords="copy order casting subok")
 def astype_adjoint(argnums, ans, args, kwargs):
     """autograd keeps the imaginary part of the cotangent of a real array."""
     is_real, dtype = not anp.iscomplexobj(args[0]), plain(args[0]).dtype
@@ -259,9 +255,6 @@ def astype_adjoint(argnums, ans, args, kwargs):
         return (numpy_wrapper._astype(anp.real(g) if is_real else g, dtype),)
 
     return astype_pullback
-
-
-declare(numpy_wrapper._astype, adjoint=astype_adjoint, keywords="copy order casting subok")
 
 
 @equivalent(anp.linspace, arrays=2, keywords="num endpoint retstep dtype axis")

@@ -7,11 +7,19 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    adjoint_of,
+    declare,
+    equivalent,
+    plain,
+    shape_of,
+)
 from daskgrad.autodiff.rules.linalg_matrices import least_squares
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, recorded
 
 
+@adjoint_of(anp.vander, keywords="N increasing")
 def vander_adjoint(argnums, ans, args, kwargs):
     """The slope of each power from the one below it."""
     increasing = kwargs.get("increasing", args[2] if len(args) > 2 else False)
@@ -25,10 +33,10 @@ def vander_adjoint(argnums, ans, args, kwargs):
     return vander_pullback
 
 
-declare(anp.vander, adjoint=vander_adjoint, keywords="N increasing")
 TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
 
 
+@adjoint_of(anp.polyval)
 def polyval_adjoint(argnums, ans, args, kwargs):
     p, x = args
     degree = len(plain(p)) - 1
@@ -46,7 +54,6 @@ def polyval_adjoint(argnums, ans, args, kwargs):
     return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
 
 
-declare(anp.polyval, adjoint=polyval_adjoint)
 TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
 
 
@@ -124,6 +131,7 @@ def falling_powers(x, count):
     return anp.stack(powers[::-1], axis=-1)
 
 
+@adjoint_of(anp.roots)
 def roots_adjoint(argnums, ans, args, kwargs):
     """By the implicit function theorem: dr = -Σ rⁿ dpₙ / P'(r), for roots that are simple."""
     (p,) = args
@@ -146,7 +154,6 @@ def roots_adjoint(argnums, ans, args, kwargs):
     return roots_pullback
 
 
-declare(anp.roots, adjoint=roots_adjoint)
 TWINS[np.roots] = by_position(np.roots, anp.roots, 1)
 
 # ----------------------------------------------------------------------- by roots, by points

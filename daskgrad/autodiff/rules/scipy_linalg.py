@@ -12,6 +12,7 @@ from autograd.scipy import linalg
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
+    adjoint_of,
     declare,
     equivalent,
     plain,
@@ -73,6 +74,13 @@ def shift(row, by):
     return anp.where(inside, row[np.clip(places, 0, count - 1)], 0.0)
 
 
+@adjoint_of(
+    linalg.solve_banded,
+    program=refuse_stacks("solve_banded"),
+    needed=has_stacks,
+    arrays=3,
+    keywords="check_finite",
+)
 def solve_banded_adjoint(argnums, ans, args, kwargs):
     """For ``A x = b`` with A by its diagonals: row r of ``ab`` has ``A[j + r - upper, j]`` at j."""
     (lower, upper), ab, *_ = args
@@ -87,16 +95,6 @@ def solve_banded_adjoint(argnums, ans, args, kwargs):
         return tuple([{1: a, 2: b}[argnum] for argnum in argnums])
 
     return solve_banded_pullback
-
-
-declare(
-    linalg.solve_banded,
-    adjoint=solve_banded_adjoint,
-    program=refuse_stacks("solve_banded"),
-    needed=has_stacks,
-    arrays=3,
-    keywords="check_finite",
-)
 
 
 def is_mixed(a, b, q):
@@ -148,10 +146,7 @@ def sqrtm_adjoint(argnums, ans, args, kwargs):
     require_regular(ans)
     turned = anp.transpose(ans)
 
-    def sqrtm_pullback(g):
-        return (solve_sylvester(turned, turned, g),)
-
-    return sqrtm_pullback
+    return lambda g: (solve_sylvester(turned, turned, g),)
 
 
 def sqrtm_tangent(argnums, tangents, ans, args, kwargs):
@@ -173,6 +168,7 @@ declare(
 expm = primitive(scipy.linalg.expm)
 
 
+@adjoint_of(expm)
 def expm_adjoint(argnums, ans, args, kwargs):
     """The Fréchet derivative of the transpose, a corner of an exponential of twice the size.
 
@@ -190,9 +186,6 @@ def expm_adjoint(argnums, ans, args, kwargs):
     return expm_pullback
 
 
-declare(expm, adjoint=expm_adjoint)
-
-
 @primitive
 def lu_packed(a):
     """The factors L and U in one array; no rows of the matrix need an exchange."""
@@ -201,6 +194,7 @@ def lu_packed(a):
     return lu
 
 
+@adjoint_of(lu_packed)
 def lu_adjoint(argnums, ans, args, kwargs):
     """From dL = L tril(L⁻¹ dA U⁻¹, -1) and dU = triu(L⁻¹ dA U⁻¹) U, transposed."""
     lower = anp.tril(ans, -1) + np.eye(shape_of(ans)[-1])
@@ -213,6 +207,3 @@ def lu_adjoint(argnums, ans, args, kwargs):
         return (anp.transpose(linalg.solve_triangular(upper, anp.transpose(left))),)
 
     return lu_pullback
-
-
-declare(lu_packed, adjoint=lu_adjoint)

@@ -13,7 +13,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import added, declare, each_of, plain, sum_of
+from daskgrad.autodiff.rules.declaration import added, adjoint_of, declare, each_of, plain, sum_of
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.rules.unboxing import unboxed
 
@@ -109,12 +109,11 @@ def dense(data: Any, pattern: Pattern) -> Any:
     return pattern.matrix(data).toarray()
 
 
+@adjoint_of(dense, tangent=sum_of(lambda t, data, pattern: dense(t, pattern)))
 def dense_adjoint(argnums, ans, args, kwargs):
     rows, columns, _ = args[1]
     return lambda g: (g[rows, columns],)
 
-
-declare(dense, adjoint=dense_adjoint, tangent=sum_of(lambda t, data, pattern: dense(t, pattern)))
 
 # ---------------------------------------------------------------------------------- solutions
 
