@@ -35,6 +35,7 @@ from autograd.numpy.numpy_boxes import ArrayBox as ArrayBox  # autograd's, befor
 from autograd.tracer import isbox, notrace_primitives
 
 from daskgrad.autodiff.values.descriptions import function_name
+from daskgrad.autodiff.values.trees import map_leaves
 
 
 class Diverged(Exception):
@@ -151,6 +152,22 @@ def plain(value: Any) -> Any:
             return value.plain()
         value = value._value
     return value
+
+
+def unboxed(leaf: Any) -> Any:
+    """The plain value in a box, through all traces; any other leaf unchanged.
+
+    Arrays are copies, since the trace goes on with its own. autograd's boxes of dicts, lists and
+    tuples hold boxes of outer traces. Objects that hold boxes have a method of this name.
+    """
+    value = leaf
+    while isbox(value) and not hasattr(value, "unboxed"):
+        value = value._value
+    if value is leaf and (isbox(leaf) or not hasattr(leaf, "unboxed")):
+        return leaf
+    if hasattr(value, "unboxed"):
+        return value.unboxed()
+    return value.copy() if isinstance(value, np.ndarray) else map_leaves(unboxed, value)
 
 
 def shape_of(array: Any) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from autograd.extend import primitive
 from daskgrad.autodiff.rules.declaration import added, declare, each_of, plain, shape_of, sum_of
 
 METHODS: dict[str, Callable] = {
-    **{each: scipy.signal.convolve for each in ("auto", "direct", "fft")},
+    **{method: scipy.signal.convolve for method in ("auto", "direct", "fft")},
     "fftconvolve": scipy.signal.fftconvolve,
     "oaconvolve": scipy.signal.oaconvolve,
 }

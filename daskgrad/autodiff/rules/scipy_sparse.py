@@ -13,9 +13,16 @@ import scipy.sparse
 import scipy.sparse.linalg
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import added, adjoint_of, declare, each_of, plain, sum_of
+from daskgrad.autodiff.rules.declaration import (
+    added,
+    adjoint_of,
+    declare,
+    each_of,
+    plain,
+    sum_of,
+    unboxed,
+)
 from daskgrad.autodiff.rules.twins import operand
-from daskgrad.autodiff.rules.unboxing import unboxed
 
 
 class Pattern(NamedTuple):

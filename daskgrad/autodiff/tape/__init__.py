@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from daskgrad.autodiff.rules.unboxing import stop_gradient as stop_gradient
-from daskgrad.autodiff.rules.unboxing import value as value
+from daskgrad.autodiff.rules.declaration import unboxed
 from daskgrad.autodiff.tape import boxes, numpy_calls
 from daskgrad.autodiff.tape.boxes import hint as hint
 from daskgrad.autodiff.tape.dependence import Dependence as Dependence
@@ -16,6 +15,7 @@ from daskgrad.autodiff.tape.reverse import trace as trace
 numpy_calls.install_plain_calls()  # plain NumPy's functions take autograd's boxes
 boxes.install_trace_numbers()  # makes autograd's traces safe in threads
 
+stop_gradient = value = unboxed
 finds_writes = False
 prepare = None  # defined, since a failed lookup in a module takes a microsecond per node
 

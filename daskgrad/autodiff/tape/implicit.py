@@ -16,8 +16,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import plain
-from daskgrad.autodiff.rules.unboxing import unboxed
+from daskgrad.autodiff.rules.declaration import plain, unboxed
 from daskgrad.autodiff.tape.boxes import kind_of
 from daskgrad.autodiff.tape.forward import linearize
 from daskgrad.autodiff.tape.reverse import trace

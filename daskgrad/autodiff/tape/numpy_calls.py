@@ -52,7 +52,7 @@ def as_array(box: Any) -> Callable:
     asking = caller.f_code.co_name
     while caller is not None and module_of(caller).startswith(SPARSE + "_"):
         if caller.f_code.co_name in OPERATORS:
-            return no_array
+            return lambda *args, **kwargs: NO_ARRAY
         caller = caller.f_back
     raise TypeError(
         f"scipy.sparse takes no traced array (an ArrayBox) in {asking!r}; of a sparse matrix A "
@@ -63,10 +63,6 @@ def as_array(box: Any) -> Callable:
 
 def module_of(frame: Any) -> str:
     return frame.f_globals.get("__name__", "")
-
-
-def no_array(*args: Any, **kwargs: Any) -> np.ndarray:
-    return NO_ARRAY
 
 
 def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
@@ -90,15 +86,11 @@ def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
 def rule_for(other: Any, sparse: str) -> Callable | None:
     """An operator's function of a sparse matrix; None for all else."""
     if getattr(other, "__array_ufunc__", 0) is None:
-        return answers_itself
+        return lambda *args: NotImplemented  # it answers itself
     if not hasattr(other, "tocsr"):
         return None
     rules = importlib.import_module("daskgrad.autodiff.rules.scipy_sparse")
     return getattr(rules, sparse)
-
-
-def answers_itself(*args: Any) -> Any:
-    return NotImplemented
 
 
 # ------------------------------------------------------------------------------------- plain calls
