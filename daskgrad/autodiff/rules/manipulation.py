@@ -1,6 +1,7 @@
 """Manipulation: functions that only move entries of their arguments to other places."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -9,7 +10,7 @@ from autograd.numpy import numpy_wrapper
 from autograd.tracer import getval, isbox
 
 from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain, shape_of
-from daskgrad.autodiff.rules.twins import composed
+from daskgrad.autodiff.rules.twins import TWINS, composed
 
 
 def places_of(x: Any) -> np.ndarray:
@@ -42,23 +43,22 @@ for fun, keywords, needed in (
     (anp.diag, "k", lambda v, k=0: np.ndim(plain(v)) == 2),
     # autograd supposes a number of repeats for each axis
     (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A))),
+    # as for ``ravel``; and autograd does not take ``copy``
+    (
+        anp.reshape,
+        "order shape copy",
+        lambda a, shape, order="C", *, copy=None: order not in ("C", "F", None) or copy is not None,
+    ),
+    # autograd is right for one number of repeats, along an axis that is counted from 0
+    (
+        anp.repeat,
+        "repeats axis",
+        lambda a, repeats, axis=None: (
+            not (isinstance(repeats, int) and np.ndim(plain(a)) and (axis is None or axis >= 0))
+        ),
+    ),
 ):
     arrangement(fun, needed, keywords)
-
-
-def reshape_needed(a, shape, order="C", *, copy=None):
-    """As for ``ravel``; and autograd does not take ``copy``."""
-    return order not in ("C", "F", None) or copy is not None
-
-
-def repeat_needed(a, repeats, axis=None):
-    """autograd is right for one number of repeats, along an axis that is counted from 0."""
-    simple = isinstance(repeats, int) and np.ndim(plain(a)) > 0
-    return not (simple and (axis is None or axis >= 0))
-
-
-arrangement(anp.reshape, reshape_needed, "order shape copy")
-arrangement(anp.repeat, repeat_needed, "repeats axis")
 
 # ------------------------------------------------------------------------------- parts, copies
 
@@ -67,34 +67,30 @@ def is_vector(a, *args, **kwargs):
     return np.ndim(plain(a)) == 1
 
 
-@equivalent(anp.hsplit, needed=is_vector, keywords="indices_or_sections")
-def hsplit(ary, indices_or_sections):
-    """autograd joins the parts of a vector along the second axis."""
-    return anp.split(ary, indices_or_sections, axis=0)
+declare(anp.copy, program=lambda a, order="K", subok=False: anp.array(a), keywords="order subok")
+declare(  # autograd joins the parts of a vector along the second axis
+    anp.hsplit,
+    program=lambda ary, indices_or_sections: anp.split(ary, indices_or_sections, axis=0),
+    needed=is_vector,
+    keywords="indices_or_sections",
+)
+declare(  # autograd compares the shapes axis by axis, from the first one on
+    anp.broadcast_to,
+    program=lambda array, shape, subok=False: array * np.ones(shape, plain(array).dtype),
+    needed=lambda array, shape, subok=False: (
+        subok or not isinstance(shape, tuple) or len(shape) != np.ndim(plain(array))
+    ),
+    keywords="shape subok",
+)
 
 
-def broadcast_to_needed(array, shape, subok=False):
-    """autograd compares the shapes axis by axis, from the first one on."""
-    return subok or not isinstance(shape, tuple) or len(shape) != np.ndim(plain(array))
-
-
-@equivalent(anp.broadcast_to, needed=broadcast_to_needed, keywords="shape subok")
-def broadcast_to(array, shape, subok=False):
-    return array * np.ones(shape, plain(array).dtype)
-
-
-def triangle(fun: Callable) -> None:
+def triangle(fun, m, k=0):
     """autograd does not add up the rows that NumPy makes of a vector."""
-
-    def program(m, k=0):
-        ones = np.ones(2 * shape_of(m), plain(m).dtype)
-        return m * fun(ones, k)
-
-    declare(fun, program=program, needed=is_vector, keywords="k")
+    return m * fun(np.ones(2 * shape_of(m), plain(m).dtype), k)
 
 
-triangle(anp.triu)
-triangle(anp.tril)
+for fun in (anp.triu, anp.tril):
+    declare(fun, program=partial(triangle, fun), needed=is_vector, keywords="k")
 
 # -------------------------------------------------------------------------------------- sorting
 
@@ -122,19 +118,11 @@ def sort_complex(a):
     return ordered if anp.iscomplexobj(ordered) else ordered + 0j
 
 
-@equivalent(anp.copy, keywords="order subok")
-def copy(a, order="K", subok=False):
-    return anp.array(a)
-
-
 @equivalent(
     anp.partition, needed=lambda *args, **kwargs: not is_vector(*args), keywords="kth axis kind"
 )
 def partition(a, kth, axis=-1, kind="introselect", order=None):
-    def arguments(values: np.ndarray, axis: int) -> np.ndarray:
-        return np.argpartition(values, kth, axis, kind)
-
-    return sort_by(arguments, a, axis)
+    return sort_by(np.argpartition, a, axis, kth=kth, kind=kind)
 
 
 def sort_by(arguments, a, axis, **kwargs):
@@ -150,12 +138,10 @@ def sort_by(arguments, a, axis, **kwargs):
 
 def joined_tangent(argnums, tangents, ans, args, kwargs):
     """All at once; autograd's rule joins as many arrays for each of them."""
-    by_number = dict(zip(argnums, tangents, strict=True))
     axis, *arrays = args
-    parts = [
-        by_number[number] if number in by_number else np.zeros_like(plain(array))
-        for number, array in enumerate(arrays, 1)
-    ]
+    parts = [np.zeros_like(plain(array)) for array in arrays]
+    for argnum, tangent in zip(argnums, tangents, strict=True):
+        parts[argnum - 1] = tangent
     return anp.concatenate(parts, axis)
 
 
@@ -191,17 +177,14 @@ declare(numpy_wrapper.make_diagonal, keywords="offset axis1 axis2")
 # Joining: functions of plain NumPy that join arrays, or make grids of them, and lists of these.
 
 
-def at_least(fun: Callable, primitive: Callable) -> None:
-    @composed(fun)
-    def twin(*arys):
-        """autograd's rule is for one array."""
-        parts = [primitive(array) for array in arys]
-        return parts[0] if len(parts) == 1 else tuple(parts)
+def of_each(primitive, *arrays):
+    """autograd's rule is for one array."""
+    parts = [primitive(array) for array in arrays]
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-at_least(np.atleast_1d, anp.atleast_1d)
-at_least(np.atleast_2d, anp.atleast_2d)
-at_least(np.atleast_3d, anp.atleast_3d)
+for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
+    TWINS[getattr(np, name)] = partial(of_each, getattr(anp, name))
 
 
 @composed(np.dstack)

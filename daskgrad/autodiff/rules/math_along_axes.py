@@ -4,6 +4,7 @@ A NaN that is ignored has the derivative zero; so has every entry of a slice of 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -51,20 +52,20 @@ cumulative("cumulative_prod", anp.cumprod, 1.0)
 # ---------------------------------------------------------------------------------------- NaNs
 
 
-def ignoring_nans(fun: Callable, twin: Callable, instead: float, keywords: str) -> None:
-    def program(a, *args, **kwargs):
-        return twin(anp.where(np.isnan(plain(a)), instead, a), *args, **kwargs)
-
-    declare(fun, program=program, keywords=keywords)
+def without_nans(twin, instead, a, *args, **kwargs):
+    return twin(anp.where(np.isnan(plain(a)), instead, a), *args, **kwargs)
 
 
 SUMS, EXTREMES = "axis dtype keepdims initial where", "axis keepdims initial where"
-ignoring_nans(anp.nansum, anp.sum, 0.0, SUMS)
-ignoring_nans(anp.nanprod, anp.prod, 1.0, SUMS)
-ignoring_nans(anp.nancumsum, anp.cumsum, 0.0, "axis dtype")
-ignoring_nans(anp.nancumprod, anp.cumprod, 1.0, "axis dtype")
-ignoring_nans(anp.nanmax, anp.max, -np.inf, EXTREMES)
-ignoring_nans(anp.nanmin, anp.min, np.inf, EXTREMES)
+for fun, twin, instead, keywords in (
+    (anp.nansum, anp.sum, 0.0, SUMS),
+    (anp.nanprod, anp.prod, 1.0, SUMS),
+    (anp.nancumsum, anp.cumsum, 0.0, "axis dtype"),
+    (anp.nancumprod, anp.cumprod, 1.0, "axis dtype"),
+    (anp.nanmax, anp.max, -np.inf, EXTREMES),
+    (anp.nanmin, anp.min, np.inf, EXTREMES),
+):
+    declare(fun, program=partial(without_nans, twin, instead), keywords=keywords)
 
 
 def chosen_of(a: Any, where: Any) -> np.ndarray:
@@ -72,12 +73,8 @@ def chosen_of(a: Any, where: Any) -> np.ndarray:
     return ~np.isnan(plain(a)) & (True if where is np._NoValue else where)
 
 
-def of_chosen(twin: Callable) -> Callable:
-
-    def program(a, *args, where=np._NoValue, **kwargs):
-        return twin(a, *args, where=chosen_of(a, where), **kwargs)
-
-    return program
+def of_chosen(twin, a, *args, where=np._NoValue, **kwargs):
+    return twin(a, *args, where=chosen_of(a, where), **kwargs)
 
 
 @equivalent(anp.nanmean, keywords="axis dtype keepdims where")
@@ -88,8 +85,9 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=np._NoValue, *, where=n
 
 
 CHOICES = "axis dtype keepdims where"
-declare(anp.nanvar, program=of_chosen(variance), keywords=f"{CHOICES} ddof correction mean")
-declare(anp.nanstd, program=of_chosen(deviation), keywords=f"{CHOICES} ddof correction mean")
+for fun, twin in ((anp.nanvar, variance), (anp.nanstd, deviation)):
+    program = partial(of_chosen, twin)
+    declare(fun, program=program, keywords=f"{CHOICES} ddof correction mean")
 
 
 # -------------------------------------------------------------------------------------------------

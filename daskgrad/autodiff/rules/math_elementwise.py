@@ -213,22 +213,25 @@ def sinc(x):
     return anp.where(near, 1.0 - square / 6.0 + square**2 / 120.0, anp.sin(far) / far)
 
 
-@equivalent(anp.angle, needed=lambda z, deg=False: bool(deg), keywords="deg")
-def angle(z, deg=False):
-    """autograd's derivative is in radians."""
-    return anp.angle(z) * (180.0 / np.pi)
-
-
-@equivalent(anp.real_if_close, needed=lambda a, tol=100: tol != 100, keywords="tol")
-def real_if_close(a, tol=100):
-    """autograd does not take ``tol``."""
-    return a if np.iscomplexobj(np.real_if_close(plain(a), tol)) else anp.real(a)
-
-
-@equivalent(anp.nan_to_num, keywords="nan posinf neginf")
-def nan_to_num(x, *args, **kwargs):
-    """autograd's rule does not take the replacement numbers."""
-    return anp.where(np.isfinite(plain(x)), x, 0.0)
+declare(  # autograd's derivative is in radians
+    anp.angle,
+    program=lambda z, deg=False: anp.angle(z) * (180.0 / np.pi),
+    needed=lambda z, deg=False: bool(deg),
+    keywords="deg",
+)
+declare(  # autograd does not take ``tol``
+    anp.real_if_close,
+    program=lambda a, tol=100: (
+        a if np.iscomplexobj(np.real_if_close(plain(a), tol)) else anp.real(a)
+    ),
+    needed=lambda a, tol=100: tol != 100,
+    keywords="tol",
+)
+declare(  # autograd's rule does not take the replacement numbers
+    anp.nan_to_num,
+    program=lambda x, *args, **kwargs: anp.where(np.isfinite(plain(x)), x, 0.0),
+    keywords="nan posinf neginf",
+)
 
 
 # ------------------------------------------------------------------------------- filled arrays

@@ -122,19 +122,22 @@ def spread(g: Any, shape: tuple) -> np.ndarray:
 
 def chosen_pullback(is_mean, argnums, ans, args, kwargs):
     """The pullback of a sum or mean of the entries that ``where`` chooses."""
-    options = dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
-    where = options.pop("where")
+    options = by_name(args, kwargs)
     axes = {name: options[name] for name in options.keys() & {"axis", "keepdims"}}
     pull_sum = primitive_vjps[anp.sum](argnums, ans, args[:1], axes)
-    chosen = np.broadcast_to(where, shape_of(args[0]))
+    chosen = np.broadcast_to(options["where"], shape_of(args[0]))
     count = np.maximum(np.sum(chosen, **axes), 1) if is_mean else 1.0
     return lambda g: (anp.where(chosen, pull_sum(g / count)[0], 0.0),)
 
 
+def by_name(args, kwargs):
+    """The further arguments of a sum or mean."""
+    return dict(zip(("axis", "dtype", "out", "keepdims"), args[1:], strict=False)) | kwargs
+
+
 def sum_tangent(argnums, tangents, ans, args, kwargs):
     """The sum of the tangents; ``initial`` is a constant."""
-    positional = args[1:]
-    options = dict(zip(("axis", "dtype", "out", "keepdims"), positional, strict=False)) | kwargs
+    options = by_name(args, kwargs)
     options.pop("initial", None)
     return anp.sum(tangents[0], **options)
 
@@ -154,14 +157,14 @@ declare(
 )
 
 
-def cumsum_needed(a, axis=None, *dtype, **options):
-    """autograd does not take ``dtype``."""
-    return bool(dtype or options)
-
-
-@equivalent(anp.cumsum, needed=cumsum_needed, keywords="axis dtype")
-def cumsum(a, axis=None, dtype=None, out=None):
-    return anp.cumsum(a if dtype is None else anp.astype(a, dtype), axis)
+declare(  # autograd does not take ``dtype``
+    anp.cumsum,
+    program=lambda a, axis=None, dtype=None, out=None: anp.cumsum(
+        a if dtype is None else anp.astype(a, dtype), axis
+    ),
+    needed=lambda a, axis=None, *dtype, **options: bool(dtype or options),
+    keywords="axis dtype",
+)
 
 
 def spread_needed(*args, where=None, correction=None, mean=None, **kwargs):
@@ -215,19 +218,18 @@ def deviation(*args, **kwargs):
     return anp.where(is_zero, 0.0, anp.sqrt(anp.where(is_zero, 1.0, square)))
 
 
-def by_mean(fun: Callable, autograds: Callable, program: Callable) -> None:
-    """Enters a twin that takes a traced ``mean=``: primitives look for boxes by position alone."""
-
-    @composed(fun)
-    def twin(*args, **kwargs):
-        called = program if isbox(kwargs.get("mean")) else autograds
-        return called(*args, **kwargs)
-
-    setattr(ArrayBox, fun.__name__, twin)
+@composed(np.var)
+def var_with_mean(*args, **kwargs):
+    """Takes a traced ``mean=``, too: primitives look for boxes by position alone."""
+    return (variance if isbox(kwargs.get("mean")) else anp.var)(*args, **kwargs)
 
 
-by_mean(np.var, anp.var, variance)
-by_mean(np.std, anp.std, deviation)
+@composed(np.std)
+def std_with_mean(*args, **kwargs):
+    return (deviation if isbox(kwargs.get("mean")) else anp.std)(*args, **kwargs)
+
+
+ArrayBox.var, ArrayBox.std = var_with_mean, std_with_mean
 
 
 # ----------------------------------------------------------------------------- extremes
