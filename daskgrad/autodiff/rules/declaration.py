@@ -155,11 +155,8 @@ def plain(value: Any) -> Any:
 
 
 def unboxed(leaf: Any) -> Any:
-    """The plain value in a box, through all traces; any other leaf unchanged.
-
-    Arrays are copies, since the trace goes on with its own. autograd's boxes of dicts, lists and
-    tuples hold boxes of outer traces. Objects that hold boxes have a method of this name.
-    """
+    """The plain value in a box, through all traces; other leaves as they are. Arrays are copies,
+    since the trace goes on with its own. Objects that hold boxes have a method of this name."""
     value = leaf
     while isbox(value) and not hasattr(value, "unboxed"):
         value = value._value
@@ -258,11 +255,8 @@ _settling = threading.Lock()
 
 
 def settle() -> None:
-    """Imports our rules for functions that autograd has got rules for since the last call.
-
-    Called for each function whose rule is not known yet; does nothing if autograd's table has not
-    grown.
-    """
+    """Imports our rules for functions that autograd has got rules for since the last call; cheap if
+    its table has not grown."""
     global _rules
     count = len(primitive_vjps)
     if count == _rules:
@@ -307,10 +301,8 @@ def primitives_of(package: str) -> set[Callable]:
 
 
 def without_derivative() -> set[Callable]:
-    """autograd's current functions without derivative, except if we have an adjoint.
-
-    Every trace begins by asking for them: the first one imports our rules.
-    """
+    """autograd's current functions without derivative, unless we have an adjoint. Every trace asks
+    first, so the first one imports our rules."""
     settle()
     return _of_these(len(notrace_primitives[VJPNode]))  # the set only grows
 

@@ -231,10 +231,8 @@ def require_plain_index(argnums: tuple) -> None:
 
 
 def moving(fun):
-    """The adjoint of a function that changes the order of axes.
-
-    It shows the order on an array with axes of the lengths 0, 1, 2 ...
-    """
+    """The adjoint of a function that changes the order of axes; it shows the order on an array with
+    axes of the lengths 0, 1, 2 ..."""
 
     def adjoint(argnums, ans, args, kwargs):
         array, *order = args

@@ -37,11 +37,9 @@ def notable(epsilon: float) -> float:
 
 
 def guarded(fun: str, values: Any, cotangents: Sequence[Any], pull: Callable[[Any], Any]) -> Any:
-    """The cotangent of a matrix, ``pull(values)``; a Refusal if rounding errors have drowned it.
-
-    ``cotangents`` are the vectors'. A pair of vectors counts unless both cotangents are zero; equal
-    values of a pair that counts are pulled apart.
-    """
+    """The cotangent of a matrix, ``pull(values)``, with the vectors' ``cotangents``; a Refusal if
+    rounding errors have drowned it. Equal values are pulled apart unless both cotangents are
+    zero."""
     sizes = plain(values)
     cotangents = [g for g in map(plain, cotangents) if np.any(g)]
     count = sizes.shape[-1]
@@ -76,9 +74,7 @@ def norm(matrix):
 
 def require_accurate(fun: str, gaps: np.ndarray, errors: np.ndarray, scale: Any) -> None:
     """Raises if rounding errors over gaps exceed a thousandth of the scale; warns well before.
-
-    ``errors`` has zeros for pairs that do not count.
-    """
+    Pairs that do not count have no ``errors``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(errors > 0.0, errors / gaps, 0.0)
         loss = float(np.max(norm(parts) / scale)) if np.any(parts) else 0.0
@@ -189,10 +185,8 @@ def eig_adjoint(argnums, ans, args, kwargs):
 
 
 def pull_eig(values, vectors, g):
-    """autograd's rule without the 1e-20 that it adds to gaps: too much for small matrices.
-
-    Values are equal only if no vector is used.
-    """
+    """autograd's rule without the 1e-20 that it adds to gaps: too much for small matrices. Values
+    are equal only if no vector is used."""
     identity, turned = np.eye(shape_of(values)[-1]), transposed(vectors)
     of_vectors, quotients = anp.matmul(turned, g[1]), reciprocal_gaps(values, 1.0)
     along = anp.matmul(anp.matmul(turned, anp.conj(vectors)), anp.real(of_vectors) * identity)

@@ -73,10 +73,8 @@ def slopes_adjoint(*slopes: Any) -> Callable:
 
 
 def times(g, slope):
-    """A cotangent times a slope, added up over several results.
-
-    A result that nobody uses has the cotangent zero, and adds nothing if its slope is infinite.
-    """
+    """A cotangent times a slope, added up over several results; an infinite slope of a result that
+    nobody uses adds nothing."""
     if not isinstance(slope, tuple):
         return g * slope
     total: Any = 0.0
@@ -180,10 +178,8 @@ def share2(x, y, total):
 
 
 def declare_shares(fun: Callable, part: Callable, factor: float) -> None:
-    """The rules of the logarithm of a sum of two exponentials, and of one exponential's share.
-
-    Both shares add up to one, so none is lost when the other one is nearly one.
-    """
+    """The rules of the logarithm of a sum of two exponentials, and of their shares, which add up to
+    one: so none is lost if the other one is nearly one."""
 
     def steep(ans, x, y, total):
         return factor * ans * part(y, x, total)

@@ -93,10 +93,8 @@ def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> 
 def spread_pullback(
     shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
 ) -> Callable[[Any], tuple]:
-    """Spreads a cotangent over the axes that were summed; ``g + 0`` is autograd's.
-
-    It holds no array, and is one object for all sums alike on a tape.
-    """
+    """Spreads a cotangent over the summed axes; ``g + 0`` is autograd's. It holds no array, and is
+    one object for all sums alike."""
     kept = kept_shape(shape, axis)
     terms = count_of_terms(shape, axis) if is_mean else None
 
@@ -374,11 +372,8 @@ def gradient(f, *spacing, axis=None, edge_order=1):
 
 
 def along(f, gap, axis, edge_order):
-    """The differences along one axis: NumPy's weights, times the entries in reach.
-
-    NumPy makes the weights of unit vectors. An entry of the value depends on entries up to
-    ``reach`` from it, so unit vectors too far apart to meet share an array.
-    """
+    """The differences along one axis: the weights that NumPy gives to unit vectors, times the
+    entries. Unit vectors farther apart than ``reach`` share an array."""
     f = anp.moveaxis(f, axis, -1)
     count = shape_of(f)[-1]
     places, reach = np.arange(count), min(edge_order, count - 1)

@@ -104,11 +104,8 @@ def is_mixed(a, b, q):
 
 
 def solve_sylvester(a, b, q):
-    """The solution of ``a @ x + x @ b = q``; real and complex matrices together are all complex.
-
-    SciPy takes Schur's real form of a real matrix, and solves it with complex ones as if it were a
-    triangle, which it may not be.
-    """
+    """The solution of ``a @ x + x @ b = q``, of complex matrices if one is: SciPy takes Schur's
+    real form of the others, which may be no triangle, for one."""
     if is_mixed(a, b, q):
         a, b, q = (anp.array(matrix) + 0.0j for matrix in (a, b, q))
     return linalg.solve_sylvester(a, b, q)
@@ -170,11 +167,8 @@ expm = primitive(scipy.linalg.expm)
 
 @adjoint_of(expm)
 def expm_adjoint(argnums, ans, args, kwargs):
-    """The Fréchet derivative of the transpose, a corner of an exponential of twice the size.
-
-    R. Mathias, A chain rule for matrix functions and applications, SIAM J. Matrix Anal. Appl. 17
-    (1996). All orders follow.
-    """
+    """The Fréchet derivative of the transpose, a corner of an exponential of twice the size (R.
+    Mathias, SIAM J. Matrix Anal. Appl. 17, 1996); all orders follow."""
     turned = anp.swapaxes(args[0], -1, -2)
     size = shape_of(turned)[-1]
 

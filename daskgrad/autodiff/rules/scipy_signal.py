@@ -22,10 +22,8 @@ METHODS: dict[str, Callable] = {
 
 @primitive
 def convolution(a, b, mode, by, axes):
-    """The convolution along axes, ``full`` or ``valid``; other axes are of the same lengths.
-
-    With ``valid`` no axis of b is longer than the same axis of a.
-    """
+    """The convolution along axes, ``full`` or ``valid``, with b the shorter one along each; other
+    axes have the same lengths."""
     if METHODS[by] is scipy.signal.convolve:
         return scipy.signal.convolve(a, b, mode=mode, method=by)
     return METHODS[by](a, b, mode=mode, axes=axes)

@@ -74,11 +74,8 @@ def declare_slopes(fun: Callable, row: Row) -> None:
 
 
 def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | None]) -> list[Any]:
-    """The slopes of the function that solves ``f(args) = y`` for one of the arguments of ``f``.
-
-    ``row`` has the slopes of ``f``, ``arguments(ans, *args)`` are the arguments of ``f``, and
-    ``order`` tells of each argument of the inverse which one of ``f`` it is; ``None`` for ``y``.
-    """
+    """The slopes of the function that solves ``f(args) = y`` for one of them; ``row`` has f's
+    slopes, ``arguments(ans, *args)`` its arguments, ``order`` their places in f, None for y."""
 
     def slope_by(place: int | None) -> Callable | str:
         if place is not None and (isinstance(row[place], str) or row[place] is zero):

@@ -27,11 +27,8 @@ from daskgrad.autodiff.rules.special import (
 
 
 def cylinder(name, combined=operator.sub, factor=0.5, of_value=0.0, is_scaled=False):
-    """(C(v - 1) ∓ C(v + 1)) / 2 (DLMF 10.6.1, 10.29.1), and ``own`` of the value, from an
-    exponential factor.
-
-    ``is_scaled``: by exp(-|Im z|), which is one for real numbers.
-    """
+    """(C(v - 1) ∓ C(v + 1)) / 2 (DLMF 10.6.1, 10.29.1), and ``of_value`` times C from an
+    exponential factor; ``is_scaled``: by exp(-|Im z|), which is one for real numbers."""
 
     def slope(ans, v, z):
         if is_scaled:

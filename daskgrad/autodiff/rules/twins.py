@@ -58,10 +58,8 @@ def by_position(fun: Callable, primitive: Callable, arrays: int) -> Callable:
 
 
 def in_positions(fun: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The arguments of a call, by position where NumPy's function takes them so.
-
-    Refusal if one that it takes by name alone is traced.
-    """
+    """The arguments of a call, by position where NumPy's function takes them so; a Refusal of
+    traced ones that it takes by name alone."""
     if not kwargs:
         return args, kwargs
     signature = signature_of(fun)

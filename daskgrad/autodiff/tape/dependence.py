@@ -31,10 +31,8 @@ JOINING = {
 
 
 class Dependence:
-    """The columns of each value in a record, from the columns of its first arrays.
-
-    ``outputs`` has the outputs' columns; ``None`` for a constant output.
-    """
+    """The columns of each value in a record, from the columns of its first arrays. ``outputs`` has
+    the outputs' columns; ``None`` for a constant output."""
 
     def __init__(self, push: Push, arrays: Sequence[Columns]):
         columns = list(arrays)

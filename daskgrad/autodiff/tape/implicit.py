@@ -255,10 +255,8 @@ def number_in(leaf: Any) -> Any:
 
 
 class Closures:
-    """Copies functions that close over traced values, with others in their place.
-
-    It looks in closures, defaults, partials and pytrees, and not in other objects.
-    """
+    """Copies functions with others in the place of traced values in closures, defaults, partials
+    and pytrees, but not in other objects."""
 
     def __init__(self, replace: Callable) -> None:
         self._replace = replace
@@ -396,11 +394,8 @@ def gradient(fun: Callable[[Any], Any], x: Any) -> Any:
 def derivatives_along(
     function: PlainFunction, numbers_of: Callable[[Callable], Any], order: int
 ) -> np.ndarray:
-    """Numbers made of calls of a function, and their derivatives by the numbers in its closure.
-
-    A row for each number. First derivatives are by each number closed over, higher ones are the
-    slopes of the order before in one direction.
-    """
+    """Numbers made of calls of a function, a row for each, and their derivatives by the numbers in
+    its closure: first ones by each, higher ones as slopes in one direction."""
     orders: list[np.ndarray] = []
 
     def gradients(inner: Sequence, order: int) -> list[list[Any]]:

@@ -40,10 +40,8 @@ USUAL = frozenset(
 
 
 def as_array(box: Any) -> Callable:
-    """The method that makes an array of a box, which only ``scipy.sparse`` finds.
-
-    AttributeError for all other callers: NumPy then makes an array of boxes.
-    """
+    """The method that makes an array of a box, for ``scipy.sparse`` alone; AttributeError for all
+    others: NumPy then makes an array of boxes."""
     caller: Any = sys._getframe(1)
     while module_of(caller).startswith(SHARED):
         caller = caller.f_back

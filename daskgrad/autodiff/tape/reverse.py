@@ -177,10 +177,8 @@ class AutogradTape:
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
-        """Maps as ``pull``, to ``Rows`` for the arrays ``asked`` if only selections use them.
-
-        ``is_term``: also for other arrays, if they are large and few of their rows were used.
-        """
+        """Maps as ``pull``, to ``Rows`` for the arrays ``asked`` if only selections use them;
+        ``is_term``: also for other large arrays with few used rows."""
         kept = self._kept([self.roots[number] for number in asked])
         pulled = self._pull(cotangents, Cotangents(kept.union(self.roots) if is_term else kept))
         for number, cotangent in enumerate(pulled):
@@ -269,12 +267,9 @@ NUMBERS = (np.ndarray, np.generic, float, complex, int)
 
 
 class Cotangents:
-    """The cotangents of all nodes of a tape, while it is pulled back.
-
-    Adds in place only into arrays that it made itself, since a pullback may return its very
-    argument, as for ``a + 1.0``. At the nodes ``scattered`` scatters are not added up as long as no
-    other cotangent arrives.
-    """
+    """The cotangents of a tape's nodes while it is pulled back; it adds in place only into its own
+    arrays, since a pullback may return its argument. Scatters stay apart at the nodes
+    ``scattered``."""
 
     __slots__ = ("_ours", "_scattered", "value")
 

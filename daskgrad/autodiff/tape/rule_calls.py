@@ -24,11 +24,8 @@ from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unfl
 
 
 class RuleCall(NamedTuple):
-    """One call of a function, below the trace that the call belongs to.
-
-    ``leaves`` and ``structure`` make the positional arguments; the run returned ``value`` and
-    ``residuals``.
-    """
+    """One call of a function, below its trace: ``leaves`` and ``structure`` of the positional
+    arguments; the run returned ``value`` and ``residuals``."""
 
     function: Any
     leaves: tuple
@@ -143,10 +140,8 @@ def unbox_container(leaf: Any) -> Any:
 
 
 def pullback_rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-    """The rule for reverse mode: the function's own, with its results checked.
-
-    It keeps no more of the call alive than the function's pullback does.
-    """
+    """The function's own rule for reverse mode, with its results checked. It keeps no more of the
+    call alive than the function's pullback."""
     call: RuleCall = args[0]
     function, value = call.function, Space(call.value)
     if isinstance(function, RecordedRun):
@@ -195,10 +190,8 @@ class Space:
         self.places = with_derivative(self._leaves)
 
     def in_structure(self, bundle: Any) -> Any:
-        """The derivatives of the traced leaves in the value's structure; ``None`` elsewhere.
-
-        They are read-only: others may use the same arrays.
-        """
+        """The derivatives of the traced leaves in the value's structure, read-only, since others
+        may use the arrays; ``None`` elsewhere."""
         arrived = map(protected, unbundle(bundle, len(self.places)))
         leaves = substitute([None] * len(self._leaves), self.places, arrived)
         return unflatten(self._structure, leaves)
