@@ -20,7 +20,7 @@ from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.watch import MODELS, Watch
 from daskgrad.autodiff.programs.whole import Whole
-from daskgrad.autodiff.tape.traced_call import Layout
+from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import evaluate_here
@@ -103,13 +103,13 @@ class Objective:
                 self._found = programs, watch, Watch(self.fun, watch.room, self.is_vouched)
         return programs
 
-    def layout(self, args: tuple) -> Layout:
+    def layout(self, args: tuple) -> FlatArguments:
         """The arguments of a call, with NumPy's numbers where variables have them."""
         given = list(args)
         for number in self.numbers:
             given[number] = as_variable(given[number])
         leaves, structure = flatten((tuple(given), {}))
-        return Layout(leaves, structure, (None,) * len(leaves))
+        return FlatArguments(leaves, structure, (None,) * len(leaves))
 
     def recorded(self, seconds: float) -> "Recorded":
         return Recorded(self, seconds)

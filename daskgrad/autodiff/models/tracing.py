@@ -17,7 +17,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model, trace_block
-from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock, TracedCall, recorder
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.cotangents import Leaves, Seed
 from daskgrad.autodiff.values.descriptions import describe
@@ -190,7 +190,7 @@ class Tracer:
         """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
         return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
-    def layout(self, inputs: Sequence[Any]) -> Layout:
+    def layout(self, inputs: Sequence[Any]) -> FlatArguments:
         """The arguments of the call on ``inputs``, flattened."""
         leaves = self._call.filled(inputs)
         if LEAF_TYPES.issuperset(map(type, leaves)):  # as most are: nothing is to be flattened
@@ -201,7 +201,7 @@ class Tracer:
             numbers = self._numbers_of_arrays(inputs) if found is None else found
             if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
                 self._numbers[structure] = numbers
-        return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
+        return FlatArguments(protect(leaves, self._are_writeable), structure, numbers, self._asked)
 
     def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:
         """Puts the traced arrays, which are protected, into their places, if each input is a leaf;

@@ -17,7 +17,7 @@ from daskgrad.autodiff import tape
 from daskgrad.autodiff.programs.blocks import trace_block
 from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_rule
-from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
@@ -159,9 +159,9 @@ class Evaluation(TracedCall):
     def __call__(self, *boxes: Any) -> list[Any]:
         return self.leaves_of(self.fun(*self._args, **self._kwargs))
 
-    def layout(self) -> Layout:
+    def layout(self) -> FlatArguments:
         leaves, structure = flatten((self._args, self._kwargs))
-        return Layout(leaves, structure, (None,) * len(leaves))
+        return FlatArguments(leaves, structure, (None,) * len(leaves))
 
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:

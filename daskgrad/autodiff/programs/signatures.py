@@ -11,7 +11,7 @@ import optree
 
 from daskgrad.autodiff.programs.purity import is_plain_class
 from daskgrad.autodiff.programs.watch import slots_of
-from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
 
@@ -43,10 +43,10 @@ class Arguments:
 
     def __init__(self, call: TracedCall):
         self._call = call
-        self._layout: Layout | None = None
+        self._layout: FlatArguments | None = None
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> FlatArguments:
         if self._layout is None:
             self._layout = opened_layout(self._call.layout())
         return self._layout
@@ -56,7 +56,7 @@ class Arguments:
         return [self.layout.leaves[place] for place in signature.places]
 
 
-def signature_of(layout: Layout, looks: bool = False) -> Signature | None:
+def signature_of(layout: FlatArguments, looks: bool = False) -> Signature | None:
     """The signature of a call, or ``None`` if an argument is neither number, array nor constant.
 
     Arrays and floating-point numbers are inputs of a program; Python's integers, strings and such
@@ -173,7 +173,7 @@ def in_order(names: tuple) -> list[str] | None:
     return sorted(names) if all([type(name) is str for name in names]) else None
 
 
-def opened_layout(layout: Layout) -> Layout:
+def opened_layout(layout: FlatArguments) -> FlatArguments:
     """The same of a call's arguments."""
     parts = list(map(opened, layout.leaves))
     if all(map(is_, parts, layout.leaves)):
@@ -181,7 +181,7 @@ def opened_layout(layout: Layout) -> Layout:
     leaves, structure = flatten(unflatten(layout.structure, parts))
     widths = [len(flatten(part)[0]) for part in parts]
     places = [p for place, n in zip(layout.places, widths, strict=True) for p in [place] * n]
-    return Layout(leaves, structure, places, layout.asked)
+    return FlatArguments(leaves, structure, places, layout.asked)
 
 
 def opened_origins(

@@ -13,7 +13,7 @@ from daskgrad.autodiff.programs.rewrites import rewritten, storing
 from daskgrad.autodiff.programs.signatures import Signature, has_changed
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.writing import written, written_as_one
-from daskgrad.autodiff.tape.traced_call import Layout
+from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten
 
@@ -48,7 +48,7 @@ class BatchProgram(NamedTuple):
     tally: list[int]
 
 
-def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
+def make_way(fun: Callable, layout: FlatArguments, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
     calls, examples, structure, _ = recorded_way(fun, layout, signature)
     calls = storing(calls) if getattr(fun, "stores", False) else calls
@@ -57,7 +57,7 @@ def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> 
 
 
 def make_batch(
-    fun: Callable, layout: Layout, signature: Signature, own: Sequence[int]
+    fun: Callable, layout: FlatArguments, signature: Signature, own: Sequence[int]
 ) -> BatchProgram | None:
     """The program of many calls of one way, whose inputs ``own`` differ; None where these take
     less time one after the other, or return anything but a number and gradients of it."""
@@ -81,7 +81,7 @@ def are_like(leaf: Any, gradient: Any) -> bool:
 
 
 def recorded_way(
-    fun: Callable, layout: Layout, signature: Signature
+    fun: Callable, layout: FlatArguments, signature: Signature
 ) -> tuple[CallList, list[Any], Any, list[int]]:
     """The calls of a call of the model, examples of its cotangents, its value's structure, and
     which inputs are differentiated."""

@@ -28,7 +28,7 @@ from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.reverse import trace
-from daskgrad.autodiff.tape.traced_call import Layout, recorder
+from daskgrad.autodiff.tape.traced_call import FlatArguments, recorder
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
@@ -122,7 +122,7 @@ class Known(NamedTuple):
 class Taken(NamedTuple):
     """The arguments of one call, and arrays for its results, for whoever makes a program of it."""
 
-    layout: Layout
+    layout: FlatArguments
     storage: Sequence[Any]
 
     def inputs(self, signature: Signature) -> list[Any]:

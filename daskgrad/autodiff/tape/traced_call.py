@@ -13,7 +13,7 @@ from daskgrad.autodiff.values.trees import flatten
 recorder: ContextVar[Callable | None] = ContextVar("records what models do", default=None)
 
 
-class Layout(NamedTuple):
+class FlatArguments(NamedTuple):
     """The arguments of a call: all leaves, their structure, and the places of traced arrays.
 
     ``places`` has for each leaf the number of its traced array, or ``None``; the cotangents of the
@@ -61,7 +61,7 @@ class TracedCall:
         leaves, self.structure = flatten(value)
         return leaves
 
-    def layout(self) -> Layout:
+    def layout(self) -> FlatArguments:
         """All arguments, flattened, and the places of the traced leaves."""
         return self._tracer.layout(self._inputs)
 

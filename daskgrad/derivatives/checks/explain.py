@@ -22,7 +22,7 @@ from daskgrad.autodiff.programs.signatures import (
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.watch import Watch
 from daskgrad.autodiff.programs.ways import BatchProgram, make_way
-from daskgrad.autodiff.tape.traced_call import Layout
+from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten
@@ -54,7 +54,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if asked:
         return f"{made.name!r} is not compiled: {asked}"
     leaves, structure = flatten((args, kwargs))
-    layout = opened_layout(Layout(leaves, structure, numbers_of(leaves)))
+    layout = opened_layout(FlatArguments(leaves, structure, numbers_of(leaves)))
     backend: Any = registry.load(made.backend)
     programs = backend.prepare(made.fun).programs
     signature = signature_of(layout, programs.looks)

@@ -17,7 +17,7 @@ from daskgrad.autodiff.programs.signatures import are_same, signature_of
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
-from daskgrad.autodiff.tape.traced_call import Layout
+from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.trees import flatten
 
 
@@ -224,5 +224,5 @@ def test_an_argument_is_not_compared_with_all_others():
 
     numbers = [Number(n) for n in range(256)]
     leaves, structure = flatten((([np.ones(2) for _ in numbers],), {}))
-    assert signature_of(Layout(leaves, structure, numbers)).places == numbers
+    assert signature_of(FlatArguments(leaves, structure, numbers)).places == numbers
     assert next(compared) <= 2 * len(numbers)

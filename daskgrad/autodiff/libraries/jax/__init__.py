@@ -14,7 +14,7 @@ from daskgrad.autodiff.libraries.jax.arrays import value as value
 from daskgrad.autodiff.libraries.jax.blocks import trace_block as trace_block
 from daskgrad.autodiff.libraries.jax.compiled import compiled_of
 from daskgrad.autodiff.libraries.jax.compiled import prepare as prepare
-from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
@@ -28,7 +28,7 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     """The value of a call, compiled if possible."""
     leaves, structure = flatten((args, kwargs))
-    layout = Layout(leaves, structure, (None,) * len(leaves))
+    layout = FlatArguments(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
         compiled = compiled_of(fun, layout)
         if compiled is not None:

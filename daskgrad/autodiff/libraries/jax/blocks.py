@@ -11,7 +11,7 @@ import optree
 from jax import lax
 
 from daskgrad.autodiff.libraries.jax.compiled import Compiled, compiled_of, leaf_kind
-from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, exactly, flatten, unflatten
 
@@ -40,7 +40,7 @@ class Loop:
     """
 
     def __init__(
-        self, compiled: Compiled, layout: Layout, arrays: Sequence[Any], is_own: list[bool]
+        self, compiled: Compiled, layout: FlatArguments, arrays: Sequence[Any], is_own: list[bool]
     ):
         self._compiled = compiled
         self._traced = compiled.trace(arrays, compiled.constants(layout.leaves))
@@ -53,7 +53,7 @@ class Loop:
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
         self._run = jax.jit(self._run_rows)
 
-    def _nbytes(self, layout: Layout, arrays: Sequence[Any]) -> int:
+    def _nbytes(self, layout: FlatArguments, arrays: Sequence[Any]) -> int:
         leaves = [*arrays, *self._compiled.constants(layout.leaves)]
         own = itertools.compress(leaves, self._are_own)
         pulled = itertools.compress(arrays, self._reached)
@@ -72,7 +72,7 @@ class Loop:
         return is_number and not self._traced.effects and self.length >= SHORTEST
 
     def run(
-        self, numbers: Sequence[int], layout: Layout, arrays: Sequence[Any], rows: RowsOf
+        self, numbers: Sequence[int], layout: FlatArguments, arrays: Sequence[Any], rows: RowsOf
     ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """The value of each item, and its gradient: an entry, or None, for each array.
 
@@ -114,7 +114,7 @@ class Loop:
 
 
 def loop_of(
-    compiled: Compiled, layout: Layout, arrays: Sequence[Any], is_own: Sequence[bool]
+    compiled: Compiled, layout: FlatArguments, arrays: Sequence[Any], is_own: Sequence[bool]
 ) -> Loop | None:
     """The loop of a program over the leaves that are the items' own; ``None`` if it has none.
 

@@ -21,7 +21,7 @@ import optree
 from jax.extend.core import jaxpr_as_fun
 
 from daskgrad.autodiff.libraries.jax.arrays import Outputs, dumps, reached
-from daskgrad.autodiff.tape.traced_call import Layout, is_numeric
+from daskgrad.autodiff.tape.traced_call import FlatArguments, is_numeric
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.pickling import digest
 from daskgrad.autodiff.values.trees import exactly, flatten, substitute, unflatten
@@ -65,7 +65,7 @@ class Kind(NamedTuple):
     leaves: tuple[Hashable, ...]
 
 
-def kind_of(layout: Layout) -> Kind | None:
+def kind_of(layout: FlatArguments) -> Kind | None:
     """The kind of a call; ``None`` if an argument is neither an array nor a plain constant."""
     structure = exactly(layout.structure)
     if structure is None:
@@ -101,10 +101,10 @@ class Compiled:
     If several threads are the first to call it, JAX compiles it in one of them.
     """
 
-    def __init__(self, fun: Callable, layout: Layout):
+    def __init__(self, fun: Callable, layout: FlatArguments):
         statics = [None if is_traced(leaf) else leaf for leaf in layout.leaves]
         self._fun = fun
-        self._layout = Layout(statics, layout.structure, layout.places)
+        self._layout = FlatArguments(statics, layout.structure, layout.places)
         self._is_constant = [
             place is None and is_traced(leaf)
             for leaf, place in zip(layout.leaves, layout.places, strict=True)
@@ -118,10 +118,12 @@ class Compiled:
         self._forward = jax.jit(self._traced_forward)
         self._pull = jax.jit(self.outputs.pull)
 
-    def value(self, layout: Layout) -> tuple[list[Any], list[Any]]:
+    def value(self, layout: FlatArguments) -> tuple[list[Any], list[Any]]:
         return self._value(self.constants(layout.leaves))
 
-    def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+    def forward(
+        self, layout: FlatArguments, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Any, list[Any]]:
         """The outputs with derivative, the pullback, the other outputs.
 
         The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
@@ -176,7 +178,7 @@ _compiled: dict[tuple[bytes, Kind], Compiled] = {}
 _lock = threading.Lock()
 
 
-def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
+def compiled_of(fun: Callable, layout: FlatArguments) -> Compiled | None:
     """The program of a kind of call, or ``None`` if the kind cannot be determined."""
     function = prepare(fun)
     if function.digest is None:
