@@ -16,7 +16,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import plain, unboxed
+from daskgrad.autodiff.rules.declaration import added, plain, unboxed
 from daskgrad.autodiff.tape.boxes import kind_of
 from daskgrad.autodiff.tape.forward import linearize
 from daskgrad.autodiff.tape.reverse import trace
@@ -154,15 +154,6 @@ def as_array(value: Any) -> Any:
     return anp.reshape(anp.array([as_array(entry) for entry in array.ravel()]), array.shape)
 
 
-def depth_of(array: Any) -> int:
-    """In how many traces a value is traced."""
-    depth = 0
-    while isbox(array):
-        array = array._value
-        depth += 1
-    return depth
-
-
 def traces_of(array: Any) -> set[int]:
     """The numbers of the traces in which a value is traced."""
     numbers = set()
@@ -170,6 +161,11 @@ def traces_of(array: Any) -> set[int]:
         numbers.add(array._trace)
         array = array._value
     return numbers
+
+
+def depth_of(array: Any) -> int:
+    """The number of traces in which a value is traced."""
+    return len(traces_of(array))
 
 
 def number_at(fun: Callable, x: Any) -> Any:
@@ -223,7 +219,7 @@ class PlainFunction:
             step = box - number  # zero, so that the value is exact
             parts.append(anp.dot(part, step if np.ndim(number) == 1 else anp.ravel(step)))
             start += np.size(number)
-        total = sum(parts[1:], parts[0])
+        total = added(parts)
         return anp.real(total) if np.iscomplexobj(slopes) else total
 
     def _with(self, replace: Callable) -> Callable:
