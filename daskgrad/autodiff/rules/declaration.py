@@ -102,25 +102,19 @@ def refusing(message: str) -> Callable:
 
 def of_one(rule: Callable) -> Callable:
     """The adjoint of a function of one array, ``rule(g, ans, *args, **kwargs)``."""
-
     return lambda argnums, ans, args, kwargs: lambda g: (rule(g, ans, *args, **kwargs),)
 
 
 def each_of(*rules: Callable) -> Callable:
     """The adjoint from a rule for each argument, ``rule(g, *args)``."""
-
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
-        return lambda g: tuple([rules[argnum](g, *args) for argnum in argnums])
-
-    return adjoint
+    return lambda argnums, ans, args, kwargs: lambda g: tuple([rules[n](g, *args) for n in argnums])
 
 
 def sum_of(*rules: Callable) -> Callable:
     """The tangent from a rule for each argument, ``rule(t, *args)``."""
 
-    def tangent(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
-        pairs = zip(argnums, tangents, strict=True)
-        return added([rules[argnum](t, *args) for argnum, t in pairs])
+    def tangent(argnums, tangents, ans, args, kwargs):
+        return added([rules[n](t, *args) for n, t in zip(argnums, tangents, strict=True)])
 
     return tangent
 
@@ -135,7 +129,7 @@ def quick(fun: Callable, holds: Callable, pullback_of: Callable) -> Callable:
     and a cotangent is real and of the value's dtype; otherwise autograd's rule."""
     autograds = primitive_vjps[fun]
 
-    def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
+    def adjoint(argnums, ans, args, kwargs):
         general = autograds(argnums, ans, args, kwargs)
         if not holds(ans, args, kwargs):
             return general
