@@ -103,9 +103,3 @@ def raise_errors(fun: Callable, args: Sequence[Any]) -> Any:
         return fun(*args)
     finally:
         state.reset(token)
-
-
-def fill(array: np.ndarray, value: Any) -> np.ndarray:
-    """``array[...] = value``; the array."""
-    array[...] = value
-    return array

@@ -11,7 +11,7 @@ import optree
 
 from daskgrad.autodiff.programs.purity import is_plain_class
 from daskgrad.autodiff.programs.watch import slots_of
-from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.tape.traced_call import Layout
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
 
@@ -35,25 +35,9 @@ class Signature(NamedTuple):
     asked: Sequence[int]
 
 
-class Arguments:
-    """The arguments of a call, taken apart when they are asked for: of a call that is known, a
-    program or the recorder asks."""
-
-    __slots__ = ("_call", "_layout")
-
-    def __init__(self, call: TracedCall):
-        self._call = call
-        self._layout: Layout | None = None
-
-    @property
-    def layout(self) -> Layout:
-        if self._layout is None:
-            self._layout = opened_layout(self._call.layout())
-        return self._layout
-
-    def inputs(self, signature: Signature) -> list[Any]:
-        """Those of a program."""
-        return [self.layout.leaves[place] for place in signature.places]
+def inputs_of(layout: Layout, signature: Signature) -> list[Any]:
+    """The inputs of a program for a call."""
+    return [layout.leaves[place] for place in signature.places]
 
 
 def signature_of(layout: Layout, looks: bool = False) -> Signature | None:

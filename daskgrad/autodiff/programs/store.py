@@ -21,12 +21,13 @@ import numpy as np
 
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
-    Arguments,
     Signature,
     are_same,
     classes_in,
     code_in,
+    inputs_of,
     may_look,
+    opened_layout,
     signature_of,
 )
 from daskgrad.autodiff.programs.steps import Unrecordable
@@ -34,7 +35,7 @@ from daskgrad.autodiff.programs.watch import Watch
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
-from daskgrad.autodiff.tape.traced_call import TracedCall
+from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, function_name
@@ -103,29 +104,41 @@ class Programs:
     ) -> tuple[list[Any], Any]:
         """What ``reverse.trace`` returns, by a program where there is one."""
         if self.is_cold or self.impurity is not None:
-            self.cold_calls += self.is_cold
-            self._cold, begin = max(self._cold - 1, 0), clock.seconds()
-            results = trace(call, arrays)
-            seconds = clock.seconds() - begin
-            self._seconds = min(self._seconds or seconds, seconds)
-            return results
-        arguments, entry = Arguments(call), call.known
+            return self._unseen(partial(trace, call, arrays))
+        layout, entry = None, call.known
         if entry is None or entry.watch is not self.watch or self.watch.has_changed():
-            entry = self.entry(fun, signature_of(arguments.layout, self.looks))
+            layout = opened_layout(call.layout())
+            entry = self.entry(fun, signature_of(layout, self.looks))
         if entry is None:
             return trace(call, arrays)
         if entry.ways:
+            layout = layout or opened_layout(call.layout())
             is_due = self.is_due
-            found = self.run(entry, arguments.inputs(entry.signature))
-            if found is not None:
-                way, outputs, residuals = found
+            answer = self.run(entry, inputs_of(layout, entry.signature))
+            if answer is not None:
+                way, outputs, residuals = answer
                 if is_due:
                     pull = partial(way.program.pull_examples, residuals)
                     self.check(fun, way, (call, arrays), outputs, pull)
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
-        return self._trace(fun, entry, call, arrays, arguments)
+        begin = clock.seconds()
+        outputs, tape = trace(call, arrays)
+        seconds = clock.seconds() - begin
+        layout_of = lambda: layout or opened_layout(call.layout())  # noqa: E731
+        self._count(fun, entry, layout_of, outputs, tape, seconds)
+        return outputs, tape
+
+    def _unseen(self, call: Callable[[], Any]) -> Any:
+        """A call that is not looked at."""
+        self.cold_calls += self.is_cold
+        self._cold = max(self._cold - 1, 0)
+        begin = clock.seconds()
+        result = call()
+        seconds = clock.seconds() - begin
+        self._seconds = min(self._seconds or seconds, seconds)
+        return result
 
     # -------------------------------------------------------------------------------- signatures
 
@@ -228,25 +241,11 @@ class Programs:
 
     # ------------------------------------------------------------------------------ new programs
 
-    def _trace(
-        self,
-        fun: Callable,
-        entry: Entry,
-        call: TracedCall,
-        arrays: Sequence[Any],
-        arguments: Arguments,
-    ) -> tuple[list[Any], Any]:
-        """By the tape; makes a program for later calls if it is time to do so."""
-        begin = clock.seconds()
-        outputs, tape = trace(call, arrays)
-        self._count(fun, entry, arguments, outputs, tape, clock.seconds() - begin)
-        return outputs, tape
-
     def _count(
         self,
         fun: Callable,
         entry: Entry,
-        arguments: Any,
+        layout_of: Callable[[], Layout],
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
@@ -255,7 +254,7 @@ class Programs:
         entry.calls += 1
         if entry.calls >= self.price and not entry.refusal and len(entry.ways) < MOST_WAYS:
             entry.calls, entry.refusal = 0, "another thread makes its program"
-            entry.refusal = self._add_way(fun, entry, arguments, outputs, tape, seconds)
+            entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
@@ -265,24 +264,24 @@ class Programs:
         self,
         fun: Callable,
         entry: Entry,
-        arguments: Any,
+        layout: Layout,
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
     ) -> str | None:
         """Makes a program for the way that a call took, and compares it with the tape, whose
-        forward pass took so long; tells why, if there is none."""
+        forward pass took so long; the reason if there is none."""
         begin, signature = clock.seconds(), entry.signature
         arrays = tape.held_arrays() if tape is not None else []
-        passed = set(map(id, arrays_within(list(arguments.layout.leaves))))  # rows are views
+        passed = set(map(id, arrays_within(list(layout.leaves))))  # rows are views
         held = sum([array.nbytes for array in arrays])
         own = sum([array.nbytes for array in arrays if id(array) not in passed])
         if own > MOST_HELD:
             return f"its tape holds {own:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            way = self._completed(fun, make_way(fun, arguments.layout, signature, name_of(fun)))
+            way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
             with np.errstate(all="ignore"), way.context or nullcontext():
-                own, residuals = way.program.forward(*arguments.inputs(signature))
+                own, residuals = way.program.forward(*inputs_of(layout, signature))
                 pulled = way.program.pull_examples(residuals)
                 middle = clock.seconds()
                 examples = way.program.examples

@@ -9,8 +9,8 @@ from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.calls import CallList, value_of
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.recording import record
-from daskgrad.autodiff.programs.rewrites import rewritten, storing
-from daskgrad.autodiff.programs.signatures import Signature, has_changed
+from daskgrad.autodiff.programs.rewrites import rewritten
+from daskgrad.autodiff.programs.signatures import Signature, has_changed, inputs_of
 from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.writing import written, written_as_one
 from daskgrad.autodiff.tape.traced_call import Layout
@@ -51,7 +51,6 @@ class BatchProgram(NamedTuple):
 def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
     calls, examples, structure, _ = recorded_way(fun, layout, signature)
-    calls = storing(calls) if getattr(fun, "stores", False) else calls
     structure = LEAF if structure == LEAF else structure
     return Way(written(calls, name, examples), structure, layout.asked)
 
@@ -103,6 +102,6 @@ def recorded_way(
 
     order = {number: place for place, number in enumerate(numbers) if number is not None}
     active = [order[number] for number in sorted(order)]
-    inputs = [layout.leaves[place] for place in signature.places]
+    inputs = inputs_of(layout, signature)
     calls, examples = record(leaves_of_value, inputs, active, layout.asked)
     return rewritten(calls), examples, structures[0], active
