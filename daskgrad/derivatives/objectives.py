@@ -16,9 +16,9 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import SentFunction, inside_model
 from daskgrad.autodiff.programs.backend import prepare
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.recording import recording_models
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.watch import MODELS, Watch
+from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.whole import Whole
 from daskgrad.autodiff.tape.traced_call import Layout
 from daskgrad.autodiff.values.descriptions import is_integer
@@ -99,7 +99,7 @@ class Objective:
                 self._found = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                self._found = programs, watch, Watch(self.fun, watch.room, self.is_vouched)
+                self._found = programs, watch, References(self.fun, watch.room, self.is_vouched)
         return programs
 
     def layout(self, args: tuple) -> Layout:

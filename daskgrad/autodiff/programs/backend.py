@@ -29,7 +29,7 @@ _defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart
 _here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
 
 
-class Compiled:
+class CompiledModel:
     """A model's function, and its programs in this process."""
 
     __slots__ = ("fun", "programs")
@@ -44,32 +44,34 @@ class Compiled:
 
 def prepare(
     fun: Any, is_vouched: bool = True, kind: Callable[[bool], Programs] = Programs
-) -> Compiled:
+) -> CompiledModel:
     """The function of a model with its programs, which earlier calls may have made."""
-    if type(fun) is Compiled:
+    if type(fun) is CompiledModel:
         return fun
 
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
-        return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
+        return CompiledModel(
+            fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS)
+        )
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *how = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive
-        return Compiled(fun, make())
+        return CompiledModel(fun, make())
     found = Key()
     key = found.of(base), *how
     if not found.owners:
         made = kept_or_made(_defined, key, lambda: (found.held, make()), MOST_MODELS)
-        return Compiled(fun, made[1])
+        return CompiledModel(fun, made[1])
     try:
-        return Compiled(fun, programs_of(found, key, make))
+        return CompiledModel(fun, programs_of(found, key, make))
     except TypeError:  # there are no weak references to something that it refers to
         found.owners = [base]
     try:
-        return Compiled(fun, programs_of(found, (id(base), *how), make))
+        return CompiledModel(fun, programs_of(found, (id(base), *how), make))
     except TypeError:
-        return Compiled(fun, make())
+        return CompiledModel(fun, make())
 
 
 def programs_of(found: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
@@ -142,12 +144,12 @@ class Key:
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     """The value of a call, and its tape (see ``autodiff.libraries.registry``)."""
-    if type(fun) is TracedCall and type(fun.fun) is Compiled:
+    if type(fun) is TracedCall and type(fun.fun) is CompiledModel:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
     return tape.trace(fun, arrays)
 
 
-class Evaluation(TracedCall):
+class ValueCall(TracedCall):
     """A call of which only the value is wanted: none of its arguments is traced."""
 
     __slots__ = ("_args", "_kwargs")
@@ -166,13 +168,13 @@ class Evaluation(TracedCall):
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
     """The value of a call: by a program for what traces within, the tangents of a model."""
-    model: Any = fun.fun if type(fun) is Compiled else fun
+    model: Any = fun.fun if type(fun) is CompiledModel else fun
     if hasattr(model, "daskgrad_digest"):
         model = model.load()
     if not hasattr(model, "daskgrad_pushed"):
         return tape.run(fun, args, kwargs)
     prepared = prepare(fun, is_vouched)
-    call = Evaluation(prepared, args, kwargs)
+    call = ValueCall(prepared, args, kwargs)
     leaves, _ = prepared.programs.trace(prepared.fun, call, [])
     return unflatten(call.structure, leaves)
 

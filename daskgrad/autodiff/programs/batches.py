@@ -14,13 +14,14 @@ import numpy as np
 from autograd.numpy import numpy_wrapper
 
 from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import (
     NUMBERS,
     REDUCE,
     STATEMENTS,
-    Call,
     CallList,
-    Loop,
+    ItemLoop,
+    NumpyCall,
     add_to,
     calls_in,
     guard,
@@ -31,7 +32,6 @@ from daskgrad.autodiff.programs.calls import (
     value_of,
 )
 from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen
 from daskgrad.autodiff.rules.math_reductions import kept_shape, pull_extreme, spread
@@ -61,24 +61,24 @@ class Batching:
     and ``rows`` those with an axis of items."""
 
     def __init__(self, program: CallList, own: Sequence[int]):
-        self.calls: list[Call] = []
-        self.made: dict[Call, Any] = {}
-        self.rows: set[Call] = set()
-        self.inputs: list[Call] = []
+        self.calls: list[NumpyCall] = []
+        self.made: dict[NumpyCall, Any] = {}
+        self.rows: set[NumpyCall] = set()
+        self.inputs: list[NumpyCall] = []
         self.place: Any = None
         for number, item in enumerate(program.inputs):
             new = item
             if number in own:
-                new = Call(None, (), {}, np.stack([np.asarray(item.value)] * EXAMPLES))
+                new = NumpyCall(None, (), {}, np.stack([np.asarray(item.value)] * EXAMPLES))
                 self.rows.add(new)
             self.inputs.append(new)
             self.made[item] = new
         self.count = self.emit(len, (self.inputs[own[0]],))
 
-    def emit(self, fun: Callable, args: Sequence[Any], kwargs: dict | None = None) -> Call:
+    def emit(self, fun: Callable, args: Sequence[Any], kwargs: dict | None = None) -> NumpyCall:
         kwargs = kwargs or {}
         value = fun(*map(value_of, args), **value_of(kwargs))
-        self.calls.append(Call(fun, args, kwargs, value, self.place))
+        self.calls.append(NumpyCall(fun, args, kwargs, value, self.place))
         return self.calls[-1]
 
     def is_own(self, argument: Any) -> bool:
@@ -103,16 +103,16 @@ class Batching:
         if self.is_own(argument):
             return self.new(argument)
         value = np.asarray(value_of(argument))
-        if isinstance(argument, Call) and argument.fun is np.zeros:
+        if isinstance(argument, NumpyCall) and argument.fun is np.zeros:
             return self.emit(np.zeros, (self.shape(*value.shape), value.dtype))
         return self.emit(repeat, (self.new(argument), self.count))
 
-    def add(self, call: Call) -> None:
+    def add(self, call: NumpyCall) -> None:
         """Makes what stands for one call of the item."""
         self.place = call.place
         if not self.is_own((call.args, call.kwargs)):
             args, kwargs = self.new((call.args, call.kwargs))
-            self.made[call] = Call(call.fun, args, kwargs, call.value, call.place)
+            self.made[call] = NumpyCall(call.fun, args, kwargs, call.value, call.place)
             self.calls.append(self.made[call])
         elif call.fun is stay:
             self.emit(stay_rows, self.new(call.args))
@@ -122,7 +122,7 @@ class Batching:
             new = self.made[call] = self.new_rows(call)
             self.rows.add(new)
 
-    def new_rows(self, call: Call) -> Call:
+    def new_rows(self, call: NumpyCall) -> NumpyCall:
         before = len(self.calls)
         make = FORMS.get(call.fun) or (elementwise if isinstance(call.fun, np.ufunc) else None)
         values = [part.value for part in calls_in((call.args, call.kwargs))]
@@ -144,7 +144,7 @@ class Batching:
         rows = [self.made[part] for part in parts]
         if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
             raise Unrecordable("a function takes several values of an item at once")
-        return self.emit(Loop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
+        return self.emit(ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
@@ -155,7 +155,7 @@ def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]
         batch.add(call)
     outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
     calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
-    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is Loop]
+    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is ItemLoop]
     return calls, loops
 
 
@@ -208,7 +208,7 @@ BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, kernels.c
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
-def elementwise(call: Call, batch: Batching) -> Any:
+def elementwise(call: NumpyCall, batch: Batching) -> Any:
     fun, ndim = call.fun, np.ndim(call.value)
     if isinstance(fun, np.ufunc) and (fun.signature or fun.nout > 1 or fun in (np.fmax, np.fmin)):
         return None
@@ -226,7 +226,7 @@ def elementwise(call: Call, batch: Batching) -> Any:
 
 
 @form(pull_chosen.fun)
-def of_chosen(call: Call, batch: Batching) -> Any:
+def of_chosen(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(chosen_rows, [batch.lift(arg, np.ndim(call.value)) for arg in call.args])
 
 
@@ -235,7 +235,7 @@ def chosen_rows(g: Any, x: Any, ans: Any, y: Any) -> Any:
 
 
 @form(np.outer)
-def outer(call: Call, batch: Batching) -> Any:
+def outer(call: NumpyCall, batch: Batching) -> Any:
     rows, columns = np.shape(call.value)
     x, y = map(batch.repeated, call.args)
     return batch.emit(
@@ -248,13 +248,13 @@ def outer(call: Call, batch: Batching) -> Any:
 
 
 @form(spread.fun, np.broadcast_to)
-def spread_rows(call: Call, batch: Batching) -> Any:
+def spread_rows(call: NumpyCall, batch: Batching) -> Any:
     shape = np.shape(call.value)
     return batch.emit(call.fun, (batch.lift(call.args[0], len(shape)), batch.shape(*shape)))
 
 
 @form(plus)
-def plus_rows(call: Call, batch: Batching) -> Any:
+def plus_rows(call: NumpyCall, batch: Batching) -> Any:
     array, other = call.args
     return batch.emit(plus, (batch.repeated(array), batch.lift(other, np.ndim(call.value))))
 
@@ -275,7 +275,7 @@ AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, 
 
 
 @form(*AXES)
-def along(call: Call, batch: Batching) -> Any:
+def along(call: NumpyCall, batch: Batching) -> Any:
     text, axis = AXES[call.fun]
     names = text.split()
     (x, *rest), ndim = call.args, np.ndim(value_of(call.args[0]))
@@ -299,7 +299,7 @@ def shifted(axis: Any, ndim: int) -> Any:
 
 
 @form(pull_extreme.fun)
-def of_extreme(call: Call, batch: Batching) -> Any:
+def of_extreme(call: NumpyCall, batch: Batching) -> Any:
     g, ans, x, axis = call.args
     shape = np.shape(x.value)
     kept = (1,) * len(shape) if axis is None else kept_shape(shape, axis)
@@ -314,7 +314,7 @@ def extreme_rows(g: Any, ans: Any, x: Any, axes: Any) -> Any:
 
 
 @form(np.fft.fft, np.fft.ifft)
-def transformed(call: Call, batch: Batching) -> Any:
+def transformed(call: NumpyCall, batch: Batching) -> Any:
     is_usual = len(call.args) == 1 and not call.kwargs
     return batch.emit(call.fun, batch.new(call.args)) if is_usual else None
 
@@ -323,7 +323,7 @@ def transformed(call: Call, batch: Batching) -> Any:
 
 
 @form(operator.getitem)
-def indexed(call: Call, batch: Batching) -> Any:
+def indexed(call: NumpyCall, batch: Batching) -> Any:
     x, index = call.args
     if isinstance(value_of(x), tuple | list):  # one of several values
         return batch.emit(operator.getitem, batch.new(call.args))
@@ -334,7 +334,7 @@ def indexed(call: Call, batch: Batching) -> Any:
 
 
 @form(kernels.columns)
-def of_columns(call: Call, batch: Batching) -> Any:
+def of_columns(call: NumpyCall, batch: Batching) -> Any:
     x, rows, numbers = call.args
     place = index_of_rows((rows, numbers), batch)
     is_rows = place is not None and batch.is_own(x)
@@ -359,7 +359,7 @@ def index_of_rows(index: Any, batch: Batching) -> Any:
 def own_index(index: Any, batch: Batching) -> Any:
     """The index by a number or numbers that each item has, before parts that take axes whole."""
     first, *rest = index if isinstance(index, tuple) else (index,)
-    is_first = isinstance(first, Call) and np.result_type(first.value).kind in "iu"
+    is_first = isinstance(first, NumpyCall) and np.result_type(first.value).kind in "iu"
     if not is_first or not all([x is None or x is ... or x == EVERY for x in rest]):
         return None
     items = batch.emit(np.arange, (batch.count,))
@@ -368,7 +368,7 @@ def own_index(index: Any, batch: Batching) -> Any:
 
 
 @form(add_to)
-def added(call: Call, batch: Batching) -> Any:
+def added(call: NumpyCall, batch: Batching) -> Any:
     array, index, g, distinct = call.args
     place, ndim = index_of_rows(index, batch), np.ndim(array.value[value_of(index)])
     if place is None:
@@ -381,7 +381,7 @@ def added(call: Call, batch: Batching) -> Any:
 
 
 @form(np.reshape, np.squeeze, np.expand_dims, np.ravel, np.atleast_1d, np.atleast_2d)
-def reshaped(call: Call, batch: Batching) -> Any:
+def reshaped(call: NumpyCall, batch: Batching) -> Any:
     has_order = len(call.args) > 1 + (call.fun is not np.ravel) or "order" in call.kwargs
     if has_order:
         return None
@@ -389,14 +389,14 @@ def reshaped(call: Call, batch: Batching) -> Any:
 
 
 @form(np.transpose, np.swapaxes, np.moveaxis)
-def turned(call: Call, batch: Batching) -> Any:
+def turned(call: NumpyCall, batch: Batching) -> Any:
     x, *rest = call.args
     order = call.fun(np.empty(range(np.ndim(x.value))), *rest, **call.kwargs).shape
     return batch.emit(np.transpose, (batch.new(x), (0, *[axis + 1 for axis in order])))
 
 
 @form(np.diag, np.diagonal, np.trace)
-def diagonal(call: Call, batch: Batching) -> Any:
+def diagonal(call: NumpyCall, batch: Batching) -> Any:
     x = call.args[0]
     if len(call.args) > 1 or call.kwargs or np.ndim(x.value) != 2:
         return None
@@ -404,7 +404,7 @@ def diagonal(call: Call, batch: Batching) -> Any:
 
 
 @form(np.concatenate)
-def joined(call: Call, batch: Batching) -> Any:
+def joined(call: NumpyCall, batch: Batching) -> Any:
     parts, axis, *_ = *call.args, call.kwargs.get("axis", 0)
     if not isinstance(parts, list | tuple) or axis is None:
         return None
@@ -413,9 +413,9 @@ def joined(call: Call, batch: Batching) -> Any:
 
 
 @form(np.array)
-def array_of(call: Call, batch: Batching) -> Any:
+def array_of(call: NumpyCall, batch: Batching) -> Any:
     parts, *rest = call.args
-    if isinstance(parts, Call):
+    if isinstance(parts, NumpyCall):
         return batch.emit(np.array, (batch.new(parts), *rest), call.kwargs)
     if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or rest:
         return None
@@ -431,7 +431,7 @@ PRODUCTS = {(1, 1): np.vecdot, (2, 1): np.matvec, (1, 2): np.vecmat, (2, 2): np.
 
 
 @form(np.dot, np.matmul, operator.matmul)
-def product(call: Call, batch: Batching) -> Any:
+def product(call: NumpyCall, batch: Batching) -> Any:
     x, y = map(value_of, call.args)
     are_arrays = type(x) is type(y) is np.ndarray and x.dtype == y.dtype and x.dtype.kind == "f"
     fun = PRODUCTS.get((x.ndim, y.ndim)) if are_arrays and not call.kwargs else None
@@ -464,12 +464,12 @@ for name in ("inv", "det", "cholesky", "eigh", "eigvalsh", "svd", "slogdet", "qr
 
 
 @form(*OF_STACKS, np.tril, np.triu)
-def of_stack(call: Call, batch: Batching) -> Any:
+def of_stack(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(call.fun, batch.new(call.args), call.kwargs)
 
 
 @form(kernels.solved, np.linalg.solve)
-def solved(call: Call, batch: Batching) -> Any:
+def solved(call: NumpyCall, batch: Batching) -> Any:
     matrix, b = map(value_of, call.args)
     if (matrix.dtype, b.dtype) != (np.float64, np.float64) or matrix.ndim != 2:
         return None

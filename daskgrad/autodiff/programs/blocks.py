@@ -49,9 +49,9 @@ Run = list[Result | Pending | None] | TermRun
 
 def trace_block(block: TracedBlock) -> Iterator[Run]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
-    items, programs = block.kept.get(Items), block.call(0)[0].fun.programs
+    items, programs = block.kept.get(KnownItems), block.call(0)[0].fun.programs
     if items is None or not items.are_current:
-        items = block.kept[Items] = Items(programs.looks)
+        items = block.kept[KnownItems] = KnownItems(programs.looks)
     start = 0
     while start < block.count:
         stop = min(start + AT_A_TIME, block.count)
@@ -64,13 +64,13 @@ def trace_block(block: TracedBlock) -> Iterator[Run]:
         start = stop
 
 
-class Items:
+class KnownItems:
     """What is known of the items of a sum: the programs for each kind of them."""
 
     def __init__(self, looks: bool) -> None:
         self._looks = looks  # see ``signature_of``
-        self._groups: dict[Kind, Group] = {}
-        self._found: dict[Hashable, tuple[Group, Known]] = {}
+        self._groups: dict[Kind, ItemGroup] = {}
+        self._found: dict[Hashable, tuple[ItemGroup, Known]] = {}
         self._have_order = False  # of keys in dicts
 
     @property
@@ -121,7 +121,7 @@ class Items:
         group, entry = self._look_up(block, number, flat)
         return group.result(entry, flat) or Pending(entry)
 
-    def _look_up(self, block: TracedBlock, number: int, flat: Flat) -> tuple["Group", Known]:
+    def _look_up(self, block: TracedBlock, number: int, flat: Flat) -> tuple["ItemGroup", Known]:
         """The items that an item goes with, and what is known of those like it."""
         key_of = kind_of_item if self._have_order else memory_of_item
         key = key_of(flat, self._looks)
@@ -129,7 +129,7 @@ class Items:
 
     def _look_further(
         self, block: TracedBlock, number: int, flat: Flat, key: Hashable
-    ) -> tuple["Group", Known]:
+    ) -> tuple["ItemGroup", Known]:
         for group in self._groups.values():
             if key in group.known:  # in another block, or in an earlier sum
                 break
@@ -139,7 +139,7 @@ class Items:
                 self._have_order, key = True, kind_of_item(flat, self._looks)
             known = self._groups.get(family)
             if known is None or not known.serves_sizes:
-                known = Group(block, number, flat, self._looks)
+                known = ItemGroup(block, number, flat, self._looks)
             group = known
             self._groups[family] = group
         found = self._found[key] = group, group.look_up(flat, key)
@@ -303,7 +303,7 @@ def memory_of_item(flat: Flat, looks: bool) -> tuple:
 memory_of_array = attrgetter("shape", "dtype", "strides")
 
 
-class Group:
+class ItemGroup:
     """The items that differ in sizes alone: the inputs that they share, and where their own leaves
     go. ``known``: of items that this sum or an earlier one has met, by their keys."""
 

@@ -1,18 +1,19 @@
 """Boxes: what a model gets while it is recorded.
 
-A ``RecordingBox`` takes part in all that autograd's boxes do, and every call of it becomes a
-``Step``. Its value is for the recorder alone: shape and dtype may be asked for, since programs are
-made for these; whether it is true becomes a guard; whatever else looks at the number ends the
-recording. autograd makes the boxes of a trace by the type of the value; ``install`` enters
-factories there that tell by the node what kind of box it is to be.
+A ``RecordingBox`` takes part in all that autograd's boxes do, and each of its calls becomes a
+``RecordedCall``. Its value is for the recorder alone: code may ask for shape and dtype, since
+programs are made for these; whether it is true becomes a guard; all else that looks at the number
+ends the recording. autograd makes the boxes of a trace by the type of the value; ``install``
+enters factories there that choose the kind of box by the node.
 """
 
 import copy
 import operator
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
@@ -20,6 +21,7 @@ from autograd.builtins import DictBox, SequenceBox, container_take
 from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
 from autograd.tracer import (
     Box,
+    Node,
     box_type_mappings,
     box_types,
     getval,
@@ -27,17 +29,134 @@ from autograd.tracer import (
     notrace_primitives,
 )
 
-from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Step
 from daskgrad.autodiff.rules.declaration import ArrayBox
 from daskgrad.autodiff.rules.indexing import add_at
 from daskgrad.autodiff.rules.manipulation import places_of
 from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
+from daskgrad.autodiff.tape.boxes import (
+    advice_here,
+    place_here,
+    place_in_model,
+    trace_numbers,
+)
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
 from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
+
+PYTHONS = (bool, int, float, complex)
+
+
+HANDLED = frozenset(["raise", "call", "log", "print"])  # floating-point errors
+
+
+class Unrecordable(Exception):
+    """A model did what no list of calls can repeat; the message tells what, and where."""
+
+
+class RecordedCall(Node):
+    """One call, or an input (then ``fun`` is None)."""
+
+    __slots__ = ("args", "fun", "kwargs", "place", "recording", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        fun: Any,
+        args: Sequence[Any],
+        kwargs: dict,
+        argnums: Sequence[int],
+        steps: Sequence["RecordedCall"],
+    ):
+        """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
+        recording = steps[0].recording
+        before = recording.open_calls.pop(sys._getframe(1), None)
+        mixed = list(args)
+        if before is not None:  # the call has changed this argument in place
+            mixed[1] = before
+        for argnum, step in zip(argnums, steps, strict=True):
+            mixed[argnum] = step
+        self._set(recording, value, fun, mixed, kwargs)
+
+    def _set(
+        self, recording: "Recording", value: Any, fun: Any, args: Sequence[Any], kwargs: dict
+    ) -> None:
+        self.recording, self.value, self.fun = recording, value, fun
+        self.args, self.kwargs = tuple(args), kwargs
+        self.place = recording.place if recording.is_trusted else place_here()
+        if fun is not None:
+            recording.steps.append(self)
+
+    @classmethod
+    def of_call(cls, *given: Any) -> "RecordedCall":
+        """A call that the tracer did not see."""
+        step = cls.__new__(cls)
+        step._set(*given)
+        return step
+
+    @property
+    def name(self) -> str:
+        return getattr(self.fun, "__name__", str(self.fun))
+
+
+class Guard(NamedTuple):
+    """The model asked whether a value is true."""
+
+    step: RecordedCall
+    answer: bool
+
+
+class Recording:
+    """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
+    steps or constants. ``is_trusted``: rules of ours run, which look at no number."""
+
+    def __init__(self) -> None:
+        self.number = trace_numbers.next_number()
+        self.inputs: list[RecordedCall] = []
+        self.steps: list[RecordedCall | Guard] = []
+        self.outputs: list[Any] = []
+        self.refusal: Unrecordable | None = None
+        self.is_trusted = False
+        self.place: Any = None  # file and line of the model while rules of ours run
+        self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
+        self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
+        self._filters = warnings.filters
+
+    def release(self) -> None:
+        """Lets go of the steps, each of which knows its recording: the garbage collector would have
+        to find them."""
+        for steps in (self.inputs, self.steps, self.outputs):
+            steps.clear()
+
+    def forget(self, count: int) -> None:
+        """Takes back what was recorded after so many steps."""
+        del self.steps[count:]
+        self.open_calls.clear()
+        self.refusal = None
+
+    def refuse(self, what: str, method: str = "") -> Unrecordable:
+        """The error that ends the recording; it is kept, since the model may catch it.
+
+        ``method``: of a box, that was called."""
+        if self.refusal is None:
+            advice = advice_here(method)
+            said = f"{what}, {place_in_model()}"
+            self.refusal = Unrecordable(f"{said}; {advice}" if advice else said)
+        return self.refusal
+
+    def require_no_handlers(self) -> None:
+        """Raises if the model does something about floating-point errors, which are silent while
+        it is recorded."""
+        if not HANDLED.isdisjoint(np.geterr().values()):
+            raise self.refuse("the model handles floating-point errors")
+        if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
+            raise self.refuse("the model handles warnings")
+
+
+# --------------------------------------------------------------------------------------- boxes
+
 
 GETITEM: Any = ArrayBox.__getitem__  # autograd's primitive
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
@@ -89,7 +208,7 @@ class Hiding(Box):
 
     __slots__ = ()
 
-    def __init__(self, value: Any, number: int, step: Step):
+    def __init__(self, value: Any, number: int, step: RecordedCall):
         set_value(self, value)
         set_trace(self, number)
         set_node(self, step)
@@ -200,14 +319,16 @@ class RecordingBox(Hiding, ArrayBox):
 
     def boxed(self, constant: Any) -> "RecordingBox":
         """A constant of this recording: what is computed of it is recorded."""
-        step = Step.of_call(self._node.recording, constant, same, (constant,), {})
+        step = RecordedCall.of_call(self._node.recording, constant, same, (constant,), {})
         return RecordingBox(constant, self._trace, step)
 
     @property
     def is_one(self) -> bool:
         """Whether it is the constant one, whatever the data."""
         step = self._node
-        return step.fun is same and not isinstance(step.args[0], Step) and step.args[0] == 1.0
+        return (
+            step.fun is same and not isinstance(step.args[0], RecordedCall) and step.args[0] == 1.0
+        )
 
     def unboxed(self) -> "RecordingBox":
         """The plain array or number that ``dg.value`` takes out of a trace."""
@@ -354,7 +475,7 @@ def getitem(array: Any, index: Any) -> Any:
             recording = boxes[0]._node.recording
             value = replace_boxes(index, HIDDEN.__get__)
             refs = replace_boxes(index, lambda box: box._node)
-            step = Step.of_call(recording, value, tuple, refs, {})
+            step = RecordedCall.of_call(recording, value, tuple, refs, {})
             index = RecordingBox(value, recording.number, step)
     return GETITEM(array, index)
 
@@ -421,7 +542,7 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     if not (isinstance(value, ARRAYS) or are_several):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
     refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
-    step = Step.of_call(recording, value, fun, refs, ref_options)
+    step = RecordedCall.of_call(recording, value, fun, refs, ref_options)
     if not are_several:
         return RecordingBox(value, recording.number, step)
     parts = [part_of(step, number, part) for number, part in enumerate(value)]
@@ -433,11 +554,11 @@ def read_only_value(box: Any) -> Any:
     return read_only_leaf(HIDDEN.__get__(box))
 
 
-def part_of(parts: Step, number: int, value: Any) -> RecordingBox | None:
+def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None:
     """One of several values, as data."""
     if value is None:
         return None
-    step = Step.of_call(parts.recording, value, operator.getitem, (parts, number), {})
+    step = RecordedCall.of_call(parts.recording, value, operator.getitem, (parts, number), {})
     return RecordingBox(value, parts.recording.number, step)
 
 
@@ -484,13 +605,13 @@ def enter_factories() -> None:
         box_type_mappings[kind] = nested(inner)
     sparse_object_types.add(RecordingSparse)
     array_boxes.ArrayBox.__getitem__ = getitem
-    notrace_primitives[Step] = UNRECORDED
+    notrace_primitives[RecordedCall] = UNRECORDED
     box_types.update(RECORDING.values())
 
 
 def factory(make: Callable, recording: type | None) -> Callable:
     def make_box(value: Any, number: int, node: Any) -> Any:
-        if type(node) is not Step:
+        if type(node) is not RecordedCall:
             return make(value, number, node)
         if isbox(value):  # of the tape, which is within the recording
             raise not_positional(node)
@@ -505,7 +626,7 @@ def not_boxed(value: Any, number: int, node: Any) -> Any:
     raise KeyError  # the tracer's own error follows
 
 
-def not_positional(step: Step) -> Exception:
+def not_positional(step: RecordedCall) -> Exception:
     return step.recording.refuse(
         f"{step.name} uses a traced value that is not a positional argument of it"
     )
@@ -515,7 +636,7 @@ def nested(make: Callable) -> Callable:
     """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
 
     def make_box(value: Any, number: int, node: Any) -> Any:
-        if type(node) is Step:
+        if type(node) is RecordedCall:
             raise not_positional(node)
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself

@@ -18,15 +18,14 @@ from autograd.numpy import linalg, numpy_wrapper
 from autograd.numpy.numpy_vjps import untake
 
 from daskgrad.autodiff.programs import kernels
-from daskgrad.autodiff.programs.boxes import GETITEM, same
-from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Recording, Step
+from daskgrad.autodiff.programs.boxes import GETITEM, PYTHONS, Guard, RecordedCall, Recording, same
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.indexing import add_at, names_no_entry_twice
 from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.rule_calls import RecordedRun, call_rule
 
 
-class Call:
+class NumpyCall:
     """``fun(*args, **kwargs)``; or an input, which has no ``fun``.
 
     ``value`` is that of the recorded run, whose kind, shape and order in memory all runs have;
@@ -50,8 +49,8 @@ class CallList(NamedTuple):
     ``seed_count`` inputs are the cotangents of the values.
     """
 
-    inputs: list[Call]
-    calls: list[Call]
+    inputs: list[NumpyCall]
+    calls: list[NumpyCall]
     outputs: list[Any]
     value_count: int
     seed_count: int
@@ -101,11 +100,13 @@ def kind_of(value: Any) -> Any:
 NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
-class Loop:
+class ItemLoop:
     """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
     arguments, some of which are the items' own."""
 
-    def __init__(self, fun: Callable, args: tuple, parts: Sequence[Call], are_own: Sequence[bool]):
+    def __init__(
+        self, fun: Callable, args: tuple, parts: Sequence[NumpyCall], are_own: Sequence[bool]
+    ):
         self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
 
     def __call__(self, *values: Any) -> Any:
@@ -151,12 +152,12 @@ def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList
     """The calls of a recording in NumPy's terms; the pullback begins at step ``end``."""
     made: dict[Any, Any] = {}
     for step in recording.inputs:
-        made[step] = Call(None, (), {}, step.value)
-    calls: list[Call] = []
+        made[step] = NumpyCall(None, (), {}, step.value)
+    calls: list[NumpyCall] = []
     place: Any = None
 
-    def emit(fun: Callable, args: Sequence[Any], kwargs: dict, value: Any) -> Call:
-        calls.append(Call(fun, args, kwargs, value, place))
+    def emit(fun: Callable, args: Sequence[Any], kwargs: dict, value: Any) -> NumpyCall:
+        calls.append(NumpyCall(fun, args, kwargs, value, place))
         return calls[-1]
 
     steps: list[Any] = [*recording.steps, None]
@@ -169,7 +170,7 @@ def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList
             emit(guard, (made[step.step], step.answer), {}, None)
             continue
         place = step.place
-        args, kwargs = replaced((step.args, step.kwargs), made, Step)
+        args, kwargs = replaced((step.args, step.kwargs), made, RecordedCall)
         for part in calls_in((args, kwargs)):
             if part.fun in PARTS and step.fun is not sparse_add and part not in calls:
                 calls.append(part)
@@ -178,7 +179,7 @@ def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList
         if is_new and (may_vary(call) if number < end else is_masked(call)):
             emit(stay, (call, kind_of(call.value)), {}, None)
     inputs = [made[step] for step in recording.inputs]
-    outputs = replaced(recording.outputs, made, Step)
+    outputs = replaced(recording.outputs, made, RecordedCall)
     recording.release()
     return CallList(inputs, calls, outputs, count, seeds)
 
@@ -202,31 +203,31 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
         first, *rest = args if fun is operator.iadd else args[1:]
         if first is None:  # zeros, of which autograd makes a copy that may be changed
             first = zeros_of(emit, args[0], step.value)
-        if isinstance(first, tuple | dict) or not isinstance(first, Call):
+        if isinstance(first, tuple | dict) or not isinstance(first, NumpyCall):
             return sum_of(emit, fun is not VSpace.add, first, *rest)
         is_fresh = fun is not VSpace.add and type(first.value) is np.ndarray
         return emit(plus if is_fresh else np.add, (first, *rest), {}, step.value)
     if fun is add_at.fun:
         first, index, g, distinct = args
-        if not isinstance(first, Call):
+        if not isinstance(first, NumpyCall):
             is_zero = not (first.any() or np.signbit(first.real).any())
             zeros = np.zeros, (first.shape, first.dtype)
             first = emit(*(zeros if is_zero else (np.array, (first,))), {}, step.value)
         return emit(add_to, (first, index, g, distinct), {}, step.value)
     if fun in PARTS:
-        return Call(fun, args, {}, step.value)  # a part of the next one
+        return NumpyCall(fun, args, {}, step.value)  # a part of the next one
     if fun is sparse_add and isinstance(args[0], ContainerVSpace):
         return with_part(emit, *args)
     if fun is sparse_add:
         space, previous, piece = args
-        if not isinstance(piece, Call):
+        if not isinstance(piece, NumpyCall):
             dense = space.zeros() if previous is None else previous
             add = piece.mut_add if previous is None else partial(add_sparse, piece)
             return add(dense) if previous is None else emit(add, (dense,), {}, step.value)
         g, index, _ = piece.args
         if previous is None:
             previous = zeros_of(emit, space, step.value)
-        elif not isinstance(previous, Call):
+        elif not isinstance(previous, NumpyCall):
             previous = emit(np.array, (previous,), {}, step.value)
         distinct = names_no_entry_twice(value_of(index))
         return emit(add_to, (previous, index, g, distinct), {}, step.value)
@@ -265,7 +266,7 @@ def selects_columns(array: Any, index: Any) -> bool:
     return are_arrays and matrix.ndim == 2 and numbers.ndim == 1 and numbers.dtype.kind == "i"
 
 
-def with_part(emit: Callable, space: Any, previous: Any, piece: Call) -> Any:
+def with_part(emit: Callable, space: Any, previous: Any, piece: NumpyCall) -> Any:
     """The cotangents of several values, of which one has arrived."""
     g, key, _ = piece.args
     previous = zeros_of(emit, space, None) if previous is None else previous
@@ -342,7 +343,7 @@ OF_ONE = {  # the same, of one array: other arguments decide, too
 FAILING = {np.linalg.cholesky, np.linalg.inv, np.linalg.solve, kernels.columns}
 
 
-def may_vary(call: Call) -> bool:
+def may_vary(call: NumpyCall) -> bool:
     """Whether other data may give a value another shape or dtype."""
     if isinstance(call.value, list | tuple) or type(call.fun) is RecordedRun:
         return False
@@ -354,19 +355,19 @@ def may_vary(call: Call) -> bool:
         return next(calls_in((call.args[1:], call.kwargs)), None) is not None
     if call.fun is operator.getitem:
         several = call.args[0]
-        if isinstance(several, Call) and isinstance(several.value, list | tuple):
+        if isinstance(several, NumpyCall) and isinstance(several.value, list | tuple):
             return type(several.fun) is not RecordedRun and several.fun not in OF_ONE
     return call.fun is not operator.getitem or is_masked(call)
 
 
-def is_masked(call: Call) -> bool:
+def is_masked(call: NumpyCall) -> bool:
     """Whether an index has data other than integers, so that the number of entries may vary."""
     if call.fun is not operator.getitem:
         return False
     return any([np.result_type(part.value).kind not in "iu" for part in calls_in(call.args[1:])])
 
 
-def may_raise(call: Call) -> bool:
+def may_raise(call: NumpyCall) -> bool:
     """Whether a call may be an error for other data."""
     if call.fun is operator.getitem:
         return next(calls_in(call.args[1:]), None) is not None
@@ -378,7 +379,7 @@ def may_raise(call: Call) -> bool:
 # ------------------------------------------------------------------------------------ arguments
 
 
-def replaced(given: Any, by: Any, kind: type = Call) -> Any:
+def replaced(given: Any, by: Any, kind: type = NumpyCall) -> Any:
     """Arguments with other things in the places of calls, in containers, too."""
     if isinstance(given, kind):
         return by.get(given, given)
@@ -389,8 +390,8 @@ def replaced(given: Any, by: Any, kind: type = Call) -> Any:
     return given
 
 
-def calls_in(given: Any) -> Iterator[Call]:
-    if isinstance(given, Call):
+def calls_in(given: Any) -> Iterator[NumpyCall]:
+    if isinstance(given, NumpyCall):
         yield given
     elif isinstance(given, list | tuple | dict):
         for each in given.values() if isinstance(given, dict) else given:
@@ -399,7 +400,7 @@ def calls_in(given: Any) -> Iterator[Call]:
 
 def value_of(given: Any) -> Any:
     """An argument with the values of its calls."""
-    if isinstance(given, Call):
+    if isinstance(given, NumpyCall):
         return given.value
     if type(given) in (list, tuple):
         return type(given)(map(value_of, given))

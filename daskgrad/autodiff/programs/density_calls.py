@@ -8,12 +8,12 @@ import scipy.stats
 from autograd.scipy.stats import norm
 
 from daskgrad.autodiff.programs.batches import FORMS, elementwise
-from daskgrad.autodiff.programs.calls import SHAPED, Call
+from daskgrad.autodiff.programs.calls import SHAPED, NumpyCall
 from daskgrad.autodiff.programs.rewrites import is_double, rule
 
 
 @rule(norm.logpdf.fun)
-def density(call: Call, emit: Callable) -> Any:
+def density(call: NumpyCall, emit: Callable) -> Any:
     are_double = [is_double(arg) or type(arg) is float for arg in call.args] == [True] * 3
     if call.kwargs or not are_double or not np.ndim(call.value):
         return None

@@ -19,8 +19,8 @@ from daskgrad.autodiff.programs.calls import (
     OF_ONE,
     REDUCE,
     STATEMENTS,
-    Call,
     CallList,
+    NumpyCall,
     calls_in,
     cut,
     guard,
@@ -52,9 +52,9 @@ def rule(*funs: Any) -> Callable:
 
 
 def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> CallList:
-    made: dict[Call, Any] = {}
-    calls: list[Call] = []
-    known: dict[Any, Call] = {}
+    made: dict[NumpyCall, Any] = {}
+    calls: list[NumpyCall] = []
+    known: dict[Any, NumpyCall] = {}
     alone = not_shared(program)
     place: Any = None
 
@@ -65,9 +65,9 @@ def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> Ca
         if value is NotImplemented:
             with np.errstate(all="ignore"):
                 value = fun(*map(value_of, args), **value_of(kwargs))
-        return append(Call(fun, args, kwargs, value, place))
+        return append(NumpyCall(fun, args, kwargs, value, place))
 
-    def append(call: Call) -> Call:
+    def append(call: NumpyCall) -> NumpyCall:
         makes_new = call.fun in PURE or isinstance(call.fun, np.ufunc)  # the same one each time
         key = key_of(call) if makes_new and not is_alone else None
         if key in known:
@@ -80,7 +80,7 @@ def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> Ca
     for call in program.calls:
         is_alone, place = call in alone, call.place
         args, kwargs = replaced((call.args, call.kwargs), made)
-        new = Call(call.fun, args, kwargs, call.value, place)
+        new = NumpyCall(call.fun, args, kwargs, call.value, place)
         options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
         is_usual = next(calls_in(options), None) is None  # no axis or shape is data
         is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
@@ -92,7 +92,7 @@ def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> Ca
     return needed(program._replace(calls=calls, outputs=replaced(program.outputs, made)))
 
 
-def folded(call: Call) -> Any:
+def folded(call: NumpyCall) -> Any:
     """A number that is computed of numbers alone, as of the cotangent one; or what is multiplied by
     one, in which no bit changes."""
     if not (call.fun in ARITHMETIC or isinstance(call.fun, np.ufunc)) or call.kwargs:
@@ -109,7 +109,7 @@ def folded(call: Call) -> Any:
     return None
 
 
-def not_shared(program: CallList) -> set[Call]:
+def not_shared(program: CallList) -> set[NumpyCall]:
     """Calls whose value is changed in place later, or handed out, or a view of which is."""
     found = set(calls_in(program.outputs))
     for call in reversed(program.calls):
@@ -120,7 +120,7 @@ def not_shared(program: CallList) -> set[Call]:
     return found
 
 
-def key_of(call: Call) -> Any:
+def key_of(call: NumpyCall) -> Any:
     return (
         call.fun,
         key_of_argument(call.args),
@@ -184,7 +184,7 @@ PURE = {
 
 
 @rule(np.multiply, operator.mul)
-def times_one(call: Call, emit: Callable) -> Any:
+def times_one(call: NumpyCall, emit: Callable) -> Any:
     for one, other in (call.args, call.args[::-1]):
         is_one = type(one) in (float, np.float64) and one == 1.0  # no array without axes
         if is_one and is_alike(other, call.value) and call.value.dtype == np.float64:
@@ -203,7 +203,7 @@ def is_double(given: Any) -> bool:
 
 def is_alike(given: Any, value: Any) -> bool:
     """Whether an operand has the value's type, shape, dtype and order in memory."""
-    own: Any = given.value if isinstance(given, Call) else None
+    own: Any = given.value if isinstance(given, NumpyCall) else None
     return (
         isinstance(value, np.ndarray | np.generic)
         and type(own) is type(value)
@@ -212,12 +212,12 @@ def is_alike(given: Any, value: Any) -> bool:
 
 
 @rule(np.conjugate)
-def of_real(call: Call, emit: Callable) -> Any:
+def of_real(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if is_real(call.value) and is_alike(call.args[0], call.value) else None
 
 
 @rule(np.power)
-def small_power(call: Call, emit: Callable) -> Any:
+def small_power(call: NumpyCall, emit: Callable) -> Any:
     """NumPy's loop multiplies where the exponent is two."""
     x, exponent = call.args
     if type(exponent) not in (int, float) or not is_real(value_of(x)):
@@ -225,13 +225,13 @@ def small_power(call: Call, emit: Callable) -> Any:
     if exponent == 1 and is_alike(x, call.value):
         return x
     if exponent == 2:
-        return again(Call(operator.mul, (x, x), {}, call.value), emit)
+        return again(NumpyCall(operator.mul, (x, x), {}, call.value), emit)
     args = x, exponent + 0.0
-    return again(Call(np.power, args, {}, call.value), emit) if type(exponent) is int else None
+    return again(NumpyCall(np.power, args, {}, call.value), emit) if type(exponent) is int else None
 
 
 @rule(np.add, operator.add)
-def plus_zeros(call: Call, emit: Callable) -> Any:
+def plus_zeros(call: NumpyCall, emit: Callable) -> Any:
     """Zeros of a larger shape spread out what they are added to."""
     for zeros, x in (call.args, call.args[::-1]):
         if type(zeros) is np.ndarray and zeros.shape == np.shape(call.value):
@@ -241,7 +241,7 @@ def plus_zeros(call: Call, emit: Callable) -> Any:
                 return emit(operator.add, (x, 0.0), {}, call.value)
             shape = np.shape(value_of(x))
             if np.prod(shape) == 1 or shape != zeros.shape:
-                small = again(Call(operator.add, (x, 0.0), {}, value_of(x)), emit)
+                small = again(NumpyCall(operator.add, (x, 0.0), {}, value_of(x)), emit)
                 return emit(spread.fun, (small, zeros.shape), {}, call.value)
     return None
 
@@ -252,23 +252,25 @@ def is_zero_of(x: Any, zeros: np.ndarray) -> bool:
 
 
 @rule(np.add, operator.add)
-def through_reshape(call: Call, emit: Callable) -> Any:
+def through_reshape(call: NumpyCall, emit: Callable) -> Any:
     """A number is reshaped after something is added to it."""
     x, other = call.args
-    is_number = np.ndim(other) == 0 and not isinstance(other, Call)
+    is_number = np.ndim(other) == 0 and not isinstance(other, NumpyCall)
     if is_shaped_number(x) and is_number and is_alike(x, call.value):
-        inner = again(Call(operator.add, (x.args[0], float(other)), {}, value_of(x.args[0])), emit)
+        inner = again(
+            NumpyCall(operator.add, (x.args[0], float(other)), {}, value_of(x.args[0])), emit
+        )
         return emit(np.reshape, (inner, call.value.shape), {}, call.value)
     return None
 
 
 def is_shaped_number(given: Any) -> bool:
-    is_reshape = isinstance(given, Call) and given.fun is np.reshape and is_real(given.value)
+    is_reshape = isinstance(given, NumpyCall) and given.fun is np.reshape and is_real(given.value)
     return is_reshape and np.ndim(value_of(given.args[0])) == 0
 
 
 @rule(*OPERATORS, *ARITHMETIC, *LIKE_ONE, np.where)
-def without_spread(call: Call, emit: Callable) -> Any:
+def without_spread(call: NumpyCall, emit: Callable) -> Any:
     """Nothing is spread out to a shape that another operand has, in C order."""
     for number, arg in enumerate(call.args):
         thin = thinner(arg)
@@ -278,15 +280,15 @@ def without_spread(call: Call, emit: Callable) -> Any:
             if dtypes <= {value_of(arg).dtype, np.dtype(bool)} and serve(rest, call.value):
                 args = list(call.args)
                 args[number] = thin
-                return again(Call(call.fun, args, call.kwargs, call.value), emit)
+                return again(NumpyCall(call.fun, args, call.kwargs, call.value), emit)
     return None
 
 
 @rule(np.add, np.subtract, np.multiply, np.divide, np.negative)
 @rule(operator.add, operator.sub, operator.mul, operator.truediv, operator.neg)
-def within_spread(call: Call, emit: Callable) -> Any:
+def within_spread(call: NumpyCall, emit: Callable) -> Any:
     """Arithmetic of what is spread out, and numbers, comes before it is."""
-    spreads = [arg for arg in call.args if isinstance(arg, Call) and arg.fun is spread.fun]
+    spreads = [arg for arg in call.args if isinstance(arg, NumpyCall) and arg.fun is spread.fun]
     others = [value_of(arg) for arg in call.args if not any([arg is each for each in spreads])]
     are_numbers = all([is_real(each) or type(each) in (int, float) for each in others])
     if len(spreads) != 1 or not are_numbers or any(map(np.ndim, others)):
@@ -294,19 +296,19 @@ def within_spread(call: Call, emit: Callable) -> Any:
     args = [arg.args[0] if arg is spreads[0] else arg for arg in call.args]
     with np.errstate(all="ignore"):
         value = call.fun(*map(value_of, args))
-    inner = again(Call(call.fun, args, {}, value), emit)
+    inner = again(NumpyCall(call.fun, args, {}, value), emit)
     return emit(spread.fun, (inner, spreads[0].args[1]), {}, call.value)
 
 
 @rule(spread.fun)
-def number_spread(call: Call, emit: Callable) -> Any:
+def number_spread(call: NumpyCall, emit: Callable) -> Any:
     x, shape = call.args
     return emit(spread.fun, (x.args[0], shape), {}, call.value) if is_shaped_number(x) else None
 
 
 def thinner(arg: Any) -> Any:
     """What an operand repeats, if it does."""
-    if isinstance(arg, Call):
+    if isinstance(arg, NumpyCall):
         return arg.args[0] if arg.fun is spread.fun or is_shaped_number(arg) else None
     if type(arg) is np.ndarray and arg.dtype == np.float64 and arg.ndim and arg.size:
         first = arg.flat[0]
@@ -327,7 +329,7 @@ def is_ordered(value: Any) -> bool:
 
 
 @rule(np.add.reduce)
-def reduced(call: Call, emit: Callable) -> Any:
+def reduced(call: NumpyCall, emit: Callable) -> Any:
     """All axes are kept by giving a number its shape."""
     if call.kwargs != {"axis": None, "keepdims": True} or not is_real(call.value):
         return None
@@ -336,7 +338,7 @@ def reduced(call: Call, emit: Callable) -> Any:
 
 
 @rule(np.add.reduce)
-def counted(call: Call, emit: Callable) -> Any:
+def counted(call: NumpyCall, emit: Callable) -> Any:
     """How many are true, as a number."""
     x = call.args[0]
     if x.value.dtype != bool or call.kwargs["axis"] is not None:
@@ -347,7 +349,7 @@ def counted(call: Call, emit: Callable) -> Any:
     )
 
 
-def again(call: Call, emit: Callable) -> Any:
+def again(call: NumpyCall, emit: Callable) -> Any:
     """The call, as further rules have it."""
     for each in RULES.get(call.fun, ()):
         other = each(call, emit)
@@ -357,18 +359,18 @@ def again(call: Call, emit: Callable) -> Any:
 
 
 @rule(*OPERATORS)
-def by_operator(call: Call, emit: Callable) -> Any:
+def by_operator(call: NumpyCall, emit: Callable) -> Any:
     """An operator takes less time than the ufunc, and has its bits for real numbers, of which one
     is NumPy's."""
     values = list(map(value_of, call.args))
     are_real = all([is_real(each) or type(each) in (int, float) for each in values])
     if not are_real or not any(map(is_real, values)):
         return None
-    return again(Call(OPERATORS[call.fun], call.args, {}, call.value), emit)
+    return again(NumpyCall(OPERATORS[call.fun], call.args, {}, call.value), emit)
 
 
 @rule(*ARITHMETIC, *LIKE_ONE)
-def beside_arrays(call: Call, emit: Callable) -> Any:
+def beside_arrays(call: NumpyCall, emit: Callable) -> Any:
     """A number beside an array is an array without axes, which NumPy takes in half the time."""
     arrays = [value_of(each) for each in call.args if np.ndim(value_of(each))]
     dtypes = {each.dtype for each in arrays if hasattr(each, "dtype")}
@@ -389,7 +391,7 @@ def beside_arrays(call: Call, emit: Callable) -> Any:
 
 
 @rule(np.where)
-def chosen_number(call: Call, emit: Callable) -> Any:
+def chosen_number(call: NumpyCall, emit: Callable) -> Any:
     numbers = [type(each) in (float, call.value.dtype.type) for each in call.args[1:]]
     if not any(numbers) or not is_real(call.value) or not np.ndim(call.value):
         return None
@@ -398,7 +400,7 @@ def chosen_number(call: Call, emit: Callable) -> Any:
     return emit(np.where, (call.args[0], *args), {}, call.value)
 
 
-def of_numbers(call: Call, emit: Callable) -> Any:
+def of_numbers(call: NumpyCall, emit: Callable) -> Any:
     """Constants without axes beside numbers are numbers."""
     args = [float(each) if is_zero_dim(each) else each for each in call.args]
     are_numbers = any(type(value_of(each)) is np.float64 for each in args)
@@ -426,27 +428,27 @@ def constant(number: Any, dtype: np.dtype) -> np.ndarray:
 
 
 @rule(np.reshape)
-def reshaped(call: Call, emit: Callable) -> Any:
+def reshaped(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if is_alike(call.args[0], call.value) and len(call.args) == 2 else None
 
 
 @rule(np.transpose)
-def turned(call: Call, emit: Callable) -> Any:
+def turned(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if np.ndim(call.value) < 2 and is_alike(call.args[0], call.value) else None
 
 
 @rule(np.squeeze, np.ravel, np.expand_dims, np.atleast_1d, np.atleast_2d)
-def as_reshaped(call: Call, emit: Callable) -> Any:
+def as_reshaped(call: NumpyCall, emit: Callable) -> Any:
     x = call.args[0]
     is_usual = type(x.value) is np.ndarray and not isinstance(call.value, list | tuple)
     if not is_usual or (
         call.fun is np.ravel and ([*call.args[1:], *call.kwargs] or not x.value.flags.c_contiguous)
     ):
         return None
-    return again(Call(np.reshape, (x, call.value.shape), {}, call.value), emit)
+    return again(NumpyCall(np.reshape, (x, call.value.shape), {}, call.value), emit)
 
 
-def axis_of(call: Call, *others: str) -> Any:
+def axis_of(call: NumpyCall, *others: str) -> Any:
     """The axis of a call with this keyword and others alone, and of one real array; or "other"."""
     given = dict(zip(["axis"], call.args[1:], strict=False)) | call.kwargs
     value = value_of(call.args[0])
@@ -464,11 +466,13 @@ def terms(shape: Sequence[int], axis: Any) -> int:
 def mean_of(x: Any, axis: Any, keep: bool, emit: Callable) -> Any:
     options = {"axis": axis, "keepdims": True} if keep else {"axis": axis}
     total = emit(np.add.reduce, (x,), options)
-    return again(Call(operator.truediv, (total, terms(x.value.shape, axis)), {}, total.value), emit)
+    return again(
+        NumpyCall(operator.truediv, (total, terms(x.value.shape, axis)), {}, total.value), emit
+    )
 
 
 @rule(np.mean)
-def mean(call: Call, emit: Callable) -> Any:
+def mean(call: NumpyCall, emit: Callable) -> Any:
     axis, x = axis_of(call, "keepdims"), call.args[0]
     if isinstance(axis, str) or not x.value.size:
         return None
@@ -476,7 +480,7 @@ def mean(call: Call, emit: Callable) -> Any:
 
 
 @rule(np.var, np.std)
-def variance(call: Call, emit: Callable) -> Any:
+def variance(call: NumpyCall, emit: Callable) -> Any:
     axis, x = axis_of(call, "ddof", "keepdims"), call.args[0]
     ddof = call.kwargs.get("ddof", 0)
     if isinstance(axis, str) or type(ddof) is not int or terms(x.value.shape, axis) <= max(ddof, 0):
@@ -486,7 +490,7 @@ def variance(call: Call, emit: Callable) -> Any:
     options = {"axis": axis, "keepdims": True} if keep else {"axis": axis}
     total = emit(np.add.reduce, (emit(np.square, (gaps,)),), options)
     rest = terms(x.value.shape, axis) - ddof
-    found = again(Call(operator.truediv, (total, rest), {}, total.value), emit)
+    found = again(NumpyCall(operator.truediv, (total, rest), {}, total.value), emit)
     return found if call.fun is np.var else emit(np.sqrt, (found,))
 
 
@@ -496,7 +500,7 @@ def is_vector(given: Any) -> bool:
 
 
 @rule(np.roll)
-def rolled(call: Call, emit: Callable) -> Any:
+def rolled(call: NumpyCall, emit: Callable) -> Any:
     x, *options = call.args
     if call.kwargs or list(map(type, options)) != [int] or not is_vector(x):
         return None
@@ -507,7 +511,7 @@ def rolled(call: Call, emit: Callable) -> Any:
 
 
 @rule(np.diff)
-def differences(call: Call, emit: Callable) -> Any:
+def differences(call: NumpyCall, emit: Callable) -> Any:
     x = call.args[0]
     if (
         call.args[1:] not in ((), (1,))
@@ -521,7 +525,7 @@ def differences(call: Call, emit: Callable) -> Any:
 
 
 @rule(np.linalg.norm)
-def length(call: Call, emit: Callable) -> Any:
+def length(call: NumpyCall, emit: Callable) -> Any:
     if len(call.args) > 1 or call.kwargs or not is_vector(call.args[0]):
         return None
     if not call.args[0].value.flags.c_contiguous:  # of others NumPy makes a copy
@@ -530,7 +534,7 @@ def length(call: Call, emit: Callable) -> Any:
 
 
 @rule(guard)
-def of_number(call: Call, emit: Callable) -> Any:
+def of_number(call: NumpyCall, emit: Callable) -> Any:
     """A branch on ``np.all`` of one number is one on the number."""
     (asked, answer) = call.args
     is_usual = asked.fun in (np.all, np.any) and len(asked.args) == 1 and not asked.kwargs
@@ -540,7 +544,7 @@ def of_number(call: Call, emit: Callable) -> Any:
 
 
 @rule(truncate_pad.fun)
-def not_padded(call: Call, emit: Callable) -> Any:
+def not_padded(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if is_alike(call.args[0], call.value) else None
 
 
@@ -556,7 +560,7 @@ QUICKER = {
 
 
 @rule(*QUICKER)
-def by_kernel(call: Call, emit: Callable) -> Any:
+def by_kernel(call: NumpyCall, emit: Callable) -> Any:
     arrays = [value_of(each) for each in call.args if not isinstance(each, str)]
     are_double = all(
         type(x) is np.ndarray and x.dtype in (np.float64, np.complex128) for x in arrays

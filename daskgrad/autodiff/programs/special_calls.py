@@ -8,12 +8,12 @@ import scipy.special
 from autograd.scipy import special
 
 from daskgrad.autodiff.programs.batches import AXES, FORMS, OVER_ALL, along
-from daskgrad.autodiff.programs.calls import OF_ONE, Call
+from daskgrad.autodiff.programs.calls import OF_ONE, NumpyCall
 from daskgrad.autodiff.programs.rewrites import axis_of, rule
 
 
 @rule(special.logsumexp.fun)
-def log_of_sum(call: Call, emit: Callable) -> Any:
+def log_of_sum(call: NumpyCall, emit: Callable) -> Any:
     axis, x = axis_of(call, "keepdims"), call.args[0]
     if isinstance(axis, str) or not (x.value.flags.c_contiguous and x.value.size):
         return None

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -30,8 +31,7 @@ from daskgrad.autodiff.programs.signatures import (
     opened_layout,
     signature_of,
 )
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
@@ -60,7 +60,7 @@ class Entry:
 
     __slots__ = ("batches", "calls", "refusal", "served", "signature", "watch", "ways")
 
-    def __init__(self, signature: Signature, watch: Watch, refusal: str | None, calls: int):
+    def __init__(self, signature: Signature, watch: References, refusal: str | None, calls: int):
         self.signature, self.watch = signature, watch
         self.refusal, self.calls = refusal, calls
         self.ways: list[Way] = []
@@ -84,7 +84,7 @@ class Programs:
         self.looks = False  # at integers of NumPy's
         self._start(None, None)
 
-    def _start(self, watch: Watch | None, impurity: str | None) -> None:
+    def _start(self, watch: References | None, impurity: str | None) -> None:
         self.impurity = impurity  # why there are no programs
         self._entries: dict[Any, Entry] = {}
         self._items: dict[Hashable, dict[Hashable, Entry]] = {}
@@ -156,7 +156,7 @@ class Programs:
             if not self._is_vouched:  # it may change at each call
                 self._cold = max(self._cold, self._patience - 1)
             room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
-            watch = Watch(pushed_function(fun), room, self._is_vouched)
+            watch = References(pushed_function(fun), room, self._is_vouched)
             self._start(watch, None if self._is_vouched else watch.impurity)
 
     def known_items(self, key: Hashable) -> dict[Hashable, Entry]:
@@ -178,7 +178,7 @@ class Programs:
             found = self._entries[signature.key] = Entry(signature, watch, refusal, before)
         return found
 
-    def _refusal_of(self, signature: Signature, watch: Watch) -> str | None:
+    def _refusal_of(self, signature: Signature, watch: References) -> str | None:
         """Why no calls with arguments of these classes are compiled."""
         code = code_in(signature.key)
         key = signature.structure, *code

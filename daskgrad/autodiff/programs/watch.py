@@ -64,7 +64,7 @@ def class_at(ref: Callable) -> type:
     return type(ref())
 
 
-class Watch:
+class References:
     """What a function, and the functions that it calls, refer to.
 
     ``impurity`` tells why two calls with the same arguments may differ, though nothing of this has
@@ -176,7 +176,7 @@ class Watch:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
         if hasattr(model, "model"):
             self._same.append((partial(attribute_of, weakly(model), "model", MISSING), model.model))
-        inner = Watch(fun, self._room, is_vouched)
+        inner = References(fun, self._room, is_vouched)
         self._room = inner._room
         self.names |= inner.names  # of what it takes in, which is followed here
         self._same += inner._same

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import CallList, value_of
-from daskgrad.autodiff.programs.program import Program
+from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.signatures import Signature, has_changed, inputs_of
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.writing import written, written_as_one
 from daskgrad.autodiff.tape.traced_call import Layout
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten

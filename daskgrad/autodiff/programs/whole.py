@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
@@ -22,9 +23,8 @@ from daskgrad.autodiff.programs.signatures import (
     in_order,
     signature_of,
 )
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.store import Entry, Programs
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
@@ -116,7 +116,7 @@ class Whole(Programs):
     ordinary way has taken so long.
     """
 
-    def _start(self, watch: Watch | None, impurity: str | None) -> None:
+    def _start(self, watch: References | None, impurity: str | None) -> None:
         if watch is not None and not self._is_vouched:
             others = watch.of_package - USED or watch.names & RUNS
             impurity = impurity or (f"it uses {min(others)!r}" if others else None)
@@ -125,7 +125,12 @@ class Whole(Programs):
         self._least: dict[Any, float] = {}  # seconds of the ordinary way
 
     def call(
-        self, fun: Any, args: tuple, otherwise: Callable[[], Any], out: Any, watch: Watch | None
+        self,
+        fun: Any,
+        args: tuple,
+        otherwise: Callable[[], Any],
+        out: Any,
+        watch: References | None,
     ) -> Any:
         """What ``otherwise()`` returns, by a program where there is one for such arguments.
 

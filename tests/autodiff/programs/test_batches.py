@@ -259,13 +259,13 @@ def test_a_batch_that_brings_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(blocks, "TRIALS", 3)
     made = dg.delayed(lambda x, p: np.sum(x[x > 0.0] * p[0]), compile=True)
     total = dg.value_and_grad(lambda p: dg.map_sum(made, ROWS, p, grainsize=32))
-    runs, run = [], blocks.Group._run_way
+    runs, run = [], blocks.ItemGroup._run_way
 
     def counted(self, *args):
         runs.append(args)
         return run(self, *args)
 
-    monkeypatch.setattr(blocks.Group, "_run_way", counted)
+    monkeypatch.setattr(blocks.ItemGroup, "_run_way", counted)
     for _ in range(12):
         total(P)
     count = len(runs)

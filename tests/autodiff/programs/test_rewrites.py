@@ -10,11 +10,11 @@ import pytest
 from fuzz_programs import SENSELESS, points, program, silence
 
 from daskgrad.autodiff.programs import rewrites
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import run
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import RULES, rewritten
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 
 REWRITES = list(dict.fromkeys(rule for rules in RULES.values() for rule in rules))
