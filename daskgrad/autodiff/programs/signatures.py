@@ -74,14 +74,6 @@ def code_in(key: Any) -> list[Any]:
     return [kind[2] for kind in key[-1] if kind[0] is CONSTANT and kind[1] in CODE]
 
 
-def without_size(kind: tuple | None) -> tuple | None:
-    if kind is None:
-        return None
-    if kind[0] is CONSTANT:
-        return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
-    return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
-
-
 # ------------------------------------------------------------------- objects of the user's classes
 
 
@@ -247,7 +239,10 @@ def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:
     """The same, whatever its size."""
     if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.ndim, leaf.dtype
-    return without_size(kind_of_leaf(leaf, looks))
+    kind = kind_of_leaf(leaf, looks)
+    if kind is None or kind[0] is not CONSTANT:
+        return kind
+    return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
 
 
 def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:

@@ -23,21 +23,19 @@ def log_of_sum(call: NumpyCall, emit: Callable) -> Any:
 def logsumexp(a: np.ndarray, axis: Any = None, keepdims: bool = False) -> Any:
     """SciPy's formula for real arrays, without weights; SciPy has all that is not finite."""
     is_vector = a.ndim == 1 and not keepdims  # whose sums are numbers, which take less time
-    axes = None if is_vector else axis
-    most = np.maximum.reduce(a, axis=axes, keepdims=not is_vector)
+    how: Any = {} if is_vector else {"axis": axis, "keepdims": True}
+    most = np.maximum.reduce(a, **how)
     if np.count_nonzero(np.isfinite(most)) < most.size:
         return scipy.special.logsumexp(a, axis=axis, keepdims=keepdims)
     is_most = a == most
     rest = a - most
     np.exp(rest, rest)
     rest[is_most] = 0.0
-    total = np.add.reduce(rest, axis=axes, keepdims=not is_vector)
-    if is_vector:
-        count: Any = np.float64(np.count_nonzero(is_most))
-    else:
-        count = np.add.reduce(is_most, axis=axes, keepdims=True, dtype=np.float64)
+    total, count = np.add.reduce(rest, **how), np.float64(np.count_nonzero(is_most))
+    if not is_vector:
+        count = np.add.reduce(is_most, **how, dtype=np.float64)
     result = np.log1p(total / count) + np.log(count) + most
-    return result if is_vector or keepdims else result.squeeze(axis=axes)[()]
+    return result if is_vector or keepdims else result.squeeze(axis=axis)[()]
 
 
 OF_ONE.add(logsumexp)

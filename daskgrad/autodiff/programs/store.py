@@ -12,7 +12,7 @@ error, since results before it may be wrong.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -37,7 +37,6 @@ from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
 from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, function_name
 
 CALLS = 10  # of the tape, that a compilation counts at most
@@ -47,7 +46,6 @@ BYTES_A_SECOND = 1e10  # that are compared
 LONGEST = 1024  # calls that are not looked at, where what a model refers to has changed often
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
-MOST_SUMS = 64  # over one model, whose shared arguments differ
 MOST_WAYS = 8  # through one model, for one signature
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of the arrays that the programs of one model keep for themselves
@@ -87,7 +85,6 @@ class Programs:
     def _start(self, watch: References | None, impurity: str | None) -> None:
         self.impurity = impurity  # why there are no programs
         self._entries: dict[Any, Entry] = {}
-        self._items: dict[Hashable, dict[Hashable, Entry]] = {}
         self._containers: dict[Any, str | None] = {}  # what is impure in structures of arguments
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
@@ -158,10 +155,6 @@ class Programs:
             room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
             watch = References(pushed_function(fun), room, self._is_vouched)
             self._start(watch, None if self._is_vouched else watch.impurity)
-
-    def known_items(self, key: Hashable) -> dict[Hashable, Entry]:
-        """A place for what is known of the items of sums that have this in common."""
-        return kept_or_made(self._items, key, dict, MOST_SUMS)
 
     def known_entry(self, signature: Signature | None) -> Entry | None:
         """The same where it is known that nothing has changed."""
