@@ -38,7 +38,7 @@ def logsumexp(a: np.ndarray, axis: Any = None, keepdims: bool = False) -> Any:
     return result if is_vector or keepdims else result.squeeze(axis=axis)[()]
 
 
-OF_ONE.add(logsumexp)
+OF_ONE.update({special.logsumexp.fun, logsumexp})
 OVER_ALL.add(logsumexp)
 AXES[logsumexp] = "axis", None
 FORMS[logsumexp] = along
