@@ -34,7 +34,7 @@ from daskgrad.autodiff.programs.calls import (
 from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen
-from daskgrad.autodiff.rules.math_reductions import kept_shape, pull_extreme, spread
+from daskgrad.autodiff.rules.math_reductions import pull_extreme, spread
 
 EXAMPLES = 2  # items of the example, on which each form is tried
 EVERY = slice(None)
@@ -204,7 +204,13 @@ STATEMENTS |= {guard_rows, stay_rows}
 
 LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.abs}
 BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle}
-BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, kernels.clip}
+BY_ENTRIES |= {
+    np.zeros_like,
+    np.ones_like,
+    numpy_wrapper._astype.fun,
+    kernels.clip,
+    pull_chosen.fun,
+}
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
@@ -225,26 +231,11 @@ def elementwise(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(fun, [batch.lift(arg, ndim) for arg in call.args], call.kwargs)
 
 
-@form(pull_chosen.fun)
-def of_chosen(call: NumpyCall, batch: Batching) -> Any:
-    return batch.emit(chosen_rows, [batch.lift(arg, np.ndim(call.value)) for arg in call.args])
-
-
-def chosen_rows(g: Any, x: Any, ans: Any, y: Any) -> Any:
-    return g * ((x == ans) / (1.0 + (x == y)))
-
-
 @form(np.outer)
 def outer(call: NumpyCall, batch: Batching) -> Any:
-    rows, columns = np.shape(call.value)
     x, y = map(batch.repeated, call.args)
-    return batch.emit(
-        operator.mul,
-        (
-            batch.emit(np.reshape, (x, batch.shape(rows, 1))),
-            batch.emit(np.reshape, (y, batch.shape(1, columns))),
-        ),
-    )
+    rows = batch.emit(operator.getitem, (x, (EVERY, EVERY, None)))
+    return batch.emit(operator.mul, (rows, batch.emit(operator.getitem, (y, (EVERY, None)))))
 
 
 @form(spread.fun, np.broadcast_to)
@@ -300,17 +291,10 @@ def shifted(axis: Any, ndim: int) -> Any:
 
 @form(pull_extreme.fun)
 def of_extreme(call: NumpyCall, batch: Batching) -> Any:
-    g, ans, x, axis = call.args
-    shape = np.shape(x.value)
-    kept = (1,) * len(shape) if axis is None else kept_shape(shape, axis)
-    axes = shifted(tuple(range(len(shape))) if axis is None else axis, len(shape))
-    rows = [batch.emit(np.reshape, (batch.repeated(y), batch.shape(*kept))) for y in (g, ans)]
-    return batch.emit(extreme_rows, (*rows, batch.repeated(x), axes))
-
-
-def extreme_rows(g: Any, ans: Any, x: Any, axes: Any) -> Any:
-    chosen = x == ans
-    return chosen * ((g + 0.0) / np.add.reduce(chosen, axis=axes, keepdims=True, dtype=np.intp))
+    *arrays, axis = call.args
+    ndim = np.ndim(value_of(arrays[2]))
+    axes = shifted(tuple(range(ndim)) if axis is None else axis, ndim)
+    return batch.emit(call.fun, (*map(batch.repeated, arrays), axes))
 
 
 @form(np.fft.fft, np.fft.ifft)
