@@ -303,7 +303,7 @@ class References:
         """Follows attributes of an object, class, function or module of the user's."""
         hiding: list[Any] = []  # first namespaces, where later attributes hide those of others
         for namespace in namespaces_of(thing):
-            is_class = type(namespace) is not dict
+            is_of_class = type(namespace) is not dict
             for name in names & namespace.keys():
                 value, get = namespace[name], partial(namespace.get, name, MISSING)
                 fun = function_of(value)
@@ -312,9 +312,7 @@ class References:
                     value = get()
                 elif isinstance(value, OF_CLASSES):
                     continue
-                elif (
-                    fun is None and hasattr(type(value), "__get__") and type(namespace) is not dict
-                ):
+                elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
                 self._same.append((get, value))
                 self._same += [
