@@ -1,8 +1,8 @@
-"""The backend of compiled models: autograd's, with programs in place of tapes where there are any.
+"""The backend of compiled models: autograd's, with programs in place of tapes.
 
-Programs are kept with the model's function; or, where a model was sent and each task unpickles it
-anew, by the digest of its pickle; or, where a function that refers to constants alone is defined
-anew for each evaluation, by its code and these.
+Programs are kept with the model's function. Each task unpickles a sent model anew: its programs are
+kept by the digest of its pickle. Programs of a function that is defined anew for each evaluation,
+and refers to constants alone, are kept by its code and these constants.
 """
 
 import types
@@ -25,7 +25,7 @@ MOST_MODELS = 1024
 MOST_PARTS = 256  # of one
 
 _sent: dict[Any, Programs] = {}
-_defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart by identity
+_defined: dict[Any, tuple[list, Programs]] = {}  # with all that the key names by identity
 _here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
 
 
@@ -45,7 +45,7 @@ class CompiledModel:
 def prepare(
     fun: Any, is_vouched: bool = True, kind: Callable[[bool], Programs] = Programs
 ) -> CompiledModel:
-    """The function of a model with its programs, which earlier calls may have made."""
+    """The function of a model with its programs, some of them from earlier calls."""
     if type(fun) is CompiledModel:
         return fun
 
@@ -56,46 +56,46 @@ def prepare(
             fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS)
         )
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
-    base, *how = *pushed, is_vouched
+    base, *options = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive
         return CompiledModel(fun, make())
-    found = Key()
-    key = found.of(base), *how
-    if not found.owners:
-        made = kept_or_made(_defined, key, lambda: (found.held, make()), MOST_MODELS)
+    maker = Key()
+    key = maker.of(base), *options
+    if not maker.owners:
+        made = kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)
         return CompiledModel(fun, made[1])
     try:
-        return CompiledModel(fun, programs_of(found, key, make))
+        return CompiledModel(fun, programs_of(maker, key, make))
     except TypeError:  # there are no weak references to something that it refers to
-        found.owners = [base]
+        maker.owners = [base]
     try:
-        return CompiledModel(fun, programs_of(found, (id(base), *how), make))
+        return CompiledModel(fun, programs_of(maker, (id(base), *options), make))
     except TypeError:
         return CompiledModel(fun, make())
 
 
-def programs_of(found: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
-    """The programs that go with objects of this process."""
+def programs_of(maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
+    """The programs that live as long as some objects of this process."""
     known = _here.get(key)
     if known is None:
-        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in found.owners]
-        known = _here.setdefault(key, (found.held, refs, make()))
+        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in maker.owners]
+        known = _here.setdefault(key, (maker.held, refs, make()))
     return known[2]
 
 
 class Key:
-    """Keys for all that are the same by their content: constants, and functions of one code,
-    methods and partials that refer to such.
+    """Makes keys that are equal for equal content: constants, and functions of one code, methods
+    and partials that refer to constants.
 
-    ``held``: what a key names by its identity; ``owners``: the same of what is not to be kept
-    alive, such as objects, whose programs go with them.
+    ``held``: things that a key names by identity; ``owners``: objects that it names so, and does
+    not keep alive.
     """
 
     def __init__(self) -> None:
         self.held: list[Any] = []
         self.owners: list[Any] = []
         self._left = MOST_PARTS
-        self._open: set[int] = set()  # functions that are being read, which may refer to themselves
+        self._open: set[int] = set()  # functions that are read now: they may refer to themselves
 
     def of(self, value: Any) -> tuple:
         kind = type(value)
@@ -117,12 +117,12 @@ class Key:
         if not parts:  # nearly always
             return name
         self._open.add(id(value))
-        found = (*name, *map(self.of, parts))
+        key = (*name, *map(self.of, parts))
         self._open.discard(id(value))
-        return found
+        return key
 
     def _parts(self, value: Any) -> tuple[tuple, Sequence[Any] | None]:
-        """What to call something, and what it consists of, if that is all there is to it."""
+        """The name and the parts of a thing; no parts if it has others, too."""
         kind = type(value)
         if kind is types.FunctionType and not vars(value):
             self.held += (value.__code__, value.__globals__)
@@ -150,7 +150,7 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
 
 
 class ValueCall(TracedCall):
-    """A call of which only the value is wanted: none of its arguments is traced."""
+    """A call for its value: none of its arguments is traced."""
 
     __slots__ = ("_args", "_kwargs")
 
@@ -167,7 +167,7 @@ class ValueCall(TracedCall):
 
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
-    """The value of a call: by a program for what traces within, the tangents of a model."""
+    """The value of a call; by a program for tangents of a model, which traces within."""
     model: Any = fun.fun if type(fun) is CompiledModel else fun
     if hasattr(model, "daskgrad_digest"):
         model = model.load()
@@ -180,8 +180,7 @@ def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
 
 
 class CompiledBackend:
-    """autograd's backend with programs: of all models, or if nobody ``is_vouched`` for them, of
-    those whose code tells that they are pure."""
+    """autograd's backend with programs: of all models, or of pure ones unless ``is_vouched``."""
 
     finds_writes = False
     dumps = staticmethod(tape.dumps)

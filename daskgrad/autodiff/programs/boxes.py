@@ -1,4 +1,4 @@
-"""Boxes: what a model gets while it is recorded.
+"""Boxes: a model gets them in place of arrays and numbers while it is recorded.
 
 A ``RecordingBox`` takes part in all that autograd's boxes do, and each of its calls becomes a
 ``RecordedCall``. Its value is for the recorder alone: code may ask for shape and dtype, since
@@ -53,7 +53,7 @@ HANDLED = frozenset(["raise", "call", "log", "print"])  # floating-point errors
 
 
 class Unrecordable(Exception):
-    """A model did what no list of calls can repeat; the message tells what, and where."""
+    """A model did something that no list of calls can repeat; the message names it and its line."""
 
 
 class RecordedCall(Node):
@@ -70,7 +70,7 @@ class RecordedCall(Node):
         argnums: Sequence[int],
         steps: Sequence["RecordedCall"],
     ):
-        """As the tracer calls it: ``steps`` are those of the boxes at ``argnums``."""
+        """A call that the tracer saw; ``steps`` made the boxes at ``argnums``."""
         recording = steps[0].recording
         before = recording.open_calls.pop(sys._getframe(1), None)
         mixed = list(args)
@@ -90,10 +90,10 @@ class RecordedCall(Node):
             recording.steps.append(self)
 
     @classmethod
-    def of_call(cls, *given: Any) -> "RecordedCall":
+    def of_call(cls, *parts: Any) -> "RecordedCall":
         """A call that the tracer did not see."""
         step = cls.__new__(cls)
-        step._set(*given)
+        step._set(*parts)
         return step
 
     @property
@@ -110,7 +110,7 @@ class Guard(NamedTuple):
 
 class Recording:
     """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
-    steps or constants. ``is_trusted``: rules of ours run, which look at no number."""
+    steps or constants. ``is_trusted``: the package's own rules run, which look at no number."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
@@ -119,31 +119,31 @@ class Recording:
         self.outputs: list[Any] = []
         self.refusal: Unrecordable | None = None
         self.is_trusted = False
-        self.place: Any = None  # file and line of the model while rules of ours run
-        self.taken_out: list[Any] = []  # boxes of what the model takes for plain numbers
+        self.place: Any = None  # file and line of the model while the package's rules run
+        self.taken_out: list[Any] = []  # boxes that the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
         self._filters = warnings.filters
 
     def release(self) -> None:
-        """Lets go of the steps, each of which knows its recording: the garbage collector would have
-        to find them."""
+        """Lets go of the steps: they know their recording, and the garbage collector would have to
+        find them."""
         for steps in (self.inputs, self.steps, self.outputs):
             steps.clear()
 
     def forget(self, count: int) -> None:
-        """Takes back what was recorded after so many steps."""
+        """Takes back all but the first ``count`` steps."""
         del self.steps[count:]
         self.open_calls.clear()
         self.refusal = None
 
-    def refuse(self, what: str, method: str = "") -> Unrecordable:
+    def refuse(self, reason: str, method: str = "") -> Unrecordable:
         """The error that ends the recording; it is kept, since the model may catch it.
 
         ``method``: of a box, that was called."""
         if self.refusal is None:
             advice = advice_here(method)
-            said = f"{what}, {place_in_model()}"
-            self.refusal = Unrecordable(f"{said}; {advice}" if advice else said)
+            message = f"{reason}, {place_in_model()}"
+            self.refusal = Unrecordable(f"{message}; {advice}" if advice else message)
         return self.refusal
 
     def require_no_handlers(self) -> None:
@@ -173,7 +173,7 @@ LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
 TYPED = {tangent_of, require_array, places_of, rule_calls.shape_of, rule_calls.fit, vspace}
 TYPED |= {rule_calls.with_derivative, rule_calls.unbox_container}
-TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of what is in a box
+TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of a box's value
 IN_PLACE = {VSpace.mut_add, sparse_add}  # they change their second argument
 
 
@@ -224,18 +224,17 @@ class Hiding(Box):
         if frame not in recording.open_calls:  # of which another argument was taken
             recording.require_no_handlers()
             if frame.f_code is BY_PRIMITIVES:
-                given = frame.f_locals
-                if may_fail(given):
-                    recording.open_calls[frame] = changed_by(given)
+                if may_fail(frame.f_locals):
+                    recording.open_calls[frame] = changed_by(frame.f_locals)
         return HIDDEN.__get__(self)
 
-    def refusal(self, what: str, method: str = "") -> Exception:
-        return self._node.recording.refuse(what, method)
+    def refusal(self, reason: str, method: str = "") -> Exception:
+        return self._node.recording.refuse(reason, method)
 
 
 def may_fail(call: dict[str, Any]) -> bool:
-    """Whether a call may raise an exception for some data; iterators end by one that tells the
-    length."""
+    """Whether a call may raise an exception for some data; the one that ends an iterator tells its
+    length alone."""
     fun = call["f_wrapped"]
     if fun is GETITEM:
         return type(call["args"][1]) is not int
@@ -246,12 +245,12 @@ def changed_by(call: dict[str, Any]) -> Any:
     """A copy of the constant that a call is about to change in place, or None."""
     if call["f_wrapped"] not in IN_PLACE:
         return None
-    given = call["args"][1]
-    return None if isbox(given) else copy.deepcopy(given)
+    argument = call["args"][1]
+    return None if isbox(argument) else copy.deepcopy(argument)
 
 
 class RecordingSequence(Hiding, SequenceBox):
-    """The several arrays that a function returned, each of which is taken by a call."""
+    """The several arrays that a function returned; a call takes each one out."""
 
     __slots__ = ()
 
@@ -268,7 +267,7 @@ class RecordingSequence(Hiding, SequenceBox):
 
 
 class RecordingDict(Hiding, DictBox):
-    """The arrays of a dict, each of which is taken by a call."""
+    """The arrays of a dict; a call takes each one out."""
 
     __slots__ = ()
 
@@ -286,7 +285,7 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What isinstance is told: data is an array or number, as on the tape."""
+        """The answer for isinstance: data is an array or number, as on the tape."""
         return type(HIDDEN.__get__(self))
 
     shape = property(lambda self: np.shape(HIDDEN.__get__(self)))
@@ -295,30 +294,30 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property
     def dtype(self) -> np.dtype:
-        """That of an array in whatever byte order; autograd tells the machine's."""
+        """The dtype of an array in its byte order; autograd tells the machine's."""
         value = HIDDEN.__get__(self)
         return value.dtype if isinstance(value, np.ndarray) else np.result_type(value)
 
     @property
     def recorded(self) -> Any:
-        """The value of this run, for rules of ours that ask for its kind."""
+        """The value of this run, for the package's rules that ask for its kind."""
         return HIDDEN.__get__(self)
 
     def record_call(self, fun: Any, args: tuple, objects: int = 0) -> Any:
-        """A call, whatever the function does; of several values the first ones are ``objects``."""
+        """A call of any function; the first ``objects`` of several values may be anything."""
         return call_of_data(fun, args, {}, objects)
 
     def plain(self) -> "RecordingBox":
         return self
 
     def read_only(self) -> "RecordingBox":
-        """The same, of which views are known."""
+        """A box of a read-only view of the value."""
         value = HIDDEN.__get__(self).view()
         value.setflags(write=False)
         return RecordingBox(value, self._trace, self._node)
 
     def boxed(self, constant: Any) -> "RecordingBox":
-        """A constant of this recording: what is computed of it is recorded."""
+        """A constant of this recording: calls with it are recorded."""
         step = RecordedCall.of_call(self._node.recording, constant, same, (constant,), {})
         return RecordingBox(constant, self._trace, step)
 
@@ -355,8 +354,8 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if boxes_within(kwargs.get("out", ())):
-            is_own = array_boxes.package_of(sys._getframe(1)) == "daskgrad"
-            if ufunc is np.add and is_own:  # a sum of cotangents
+            is_package = array_boxes.package_of(sys._getframe(1)) == "daskgrad"
+            if ufunc is np.add and is_package:  # a sum of cotangents
                 return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
             raise self.refusal(f"the model has {ufunc.__name__} write into a traced array (out=)")
         if method != "__call__" and are_data((inputs, kwargs)):
@@ -389,7 +388,7 @@ class RecordingBox(Hiding, ArrayBox):
         return iter([self[number] for number in range(len(self))])
 
     def dot(self, other: Any) -> Any:
-        """A plain array's own method makes an array of the boxes in the other."""
+        """The method of a plain array makes an array of the boxes in ``other``."""
         if not are_data(other):
             raise self.refusal("the model calls the method dot of a plain array", "__array__")
         return np.dot(self, other)
@@ -402,7 +401,7 @@ class RecordingBox(Hiding, ArrayBox):
 
 
 def is_node(operand: Any) -> bool:
-    """Whether an operand is of a graph, and has the operator."""
+    """Whether an operand is a graph's node, which has the operator."""
     return hasattr(type(operand), "__dask_graph__")
 
 
@@ -414,8 +413,8 @@ def refusing(name: str) -> Callable:
 
 
 def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
-    """An operator: Python's for data, whose bits may be others, and autograd's for all else."""
-    own = getattr(ArrayBox, name, None)
+    """An operator: Python's for data, which may have other bits, and autograd's for all else."""
+    traced = getattr(ArrayBox, name, None)
 
     def method(self: RecordingBox, *others: Any) -> Any:
         if any(map(is_node, others)):
@@ -423,7 +422,7 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
         if are_data(operands):
             return call_of_data(fun, operands, {})
-        return NotImplemented if own is None else own(self, *others)
+        return NotImplemented if traced is None else traced(self, *others)
 
     return method
 
@@ -452,23 +451,12 @@ for name in (*BINARY, *LOGICAL):
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
 for name in (*BINARY, *LOGICAL, "pow", "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
-for name in (
-    "float",
-    "int",
-    "complex",
-    "index",
-    "array",
-    "str",
-    "format",
-    "repr",
-    "reduce",
-    "setitem",
-):
+for name in "float int complex index array str format repr reduce setitem".split():
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
 
 def getitem(array: Any, index: Any) -> Any:
-    """An array in a box of the tape, at an index some of which is recorded: that is one box."""
+    """An array in a box of the tape, at an index with recorded parts, which becomes one box."""
     if type(index) is tuple and type(array) is not RecordingBox:
         boxes = boxes_within(list(index))
         if boxes:
@@ -484,42 +472,41 @@ def is_box(value: Any) -> bool:
     return type(value) is RecordingBox
 
 
-def boxes_within(given: Any) -> list[RecordingBox]:
+def boxes_within(tree: Any) -> list[RecordingBox]:
     """The boxes in arguments, and in lists, tuples, dicts and slices of them."""
-    if type(given) in HIDING:
-        return [given]
-    if isinstance(given, slice):
-        given = (given.start, given.stop, given.step)
-    if isinstance(given, dict):
-        given = list(given.values())
-    if not isinstance(given, list | tuple):
+    if type(tree) in HIDING:
+        return [tree]
+    if isinstance(tree, slice):
+        tree = (tree.start, tree.stop, tree.step)
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if not isinstance(tree, list | tuple):
         return []
-    return [box for each in given for box in boxes_within(each)]
+    return [box for part in tree for box in boxes_within(part)]
 
 
-def are_data(given: Any) -> bool:
-    """Whether none of the boxes is in the tape, or in a trace of the model's own: these are not
-    asked then."""
-    if isbox(given):
-        return is_box(given)
-    if isinstance(given, dict):
-        given = given.values()
-    elif not isinstance(given, list | tuple):
+def are_data(tree: Any) -> bool:
+    """Whether no box belongs to the tape, or to a trace of the model's own."""
+    if isbox(tree):
+        return is_box(tree)
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, list | tuple):
         return True
-    return all(map(are_data, given))
+    return all(map(are_data, tree))
 
 
-def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
-    """Arguments with something else in the places of boxes."""
-    if type(given) in HIDING:
-        return by(given)
-    if isinstance(given, list | tuple):
-        return type(given)([replace_boxes(each, by) for each in given])
-    if isinstance(given, dict):
-        return {name: replace_boxes(each, by) for name, each in given.items()}
-    if isinstance(given, slice) and boxes_within(given):
-        raise boxes_within(given)[0].refusal("the bounds of a slice are traced")
-    return given
+def replace_boxes(tree: Any, by: Callable[[RecordingBox], Any]) -> Any:
+    """Arguments with ``by(box)`` in the places of boxes."""
+    if type(tree) in HIDING:
+        return by(tree)
+    if isinstance(tree, list | tuple):
+        return type(tree)([replace_boxes(part, by) for part in tree])
+    if isinstance(tree, dict):
+        return {name: replace_boxes(part, by) for name, part in tree.items()}
+    if isinstance(tree, slice) and boxes_within(tree):
+        raise boxes_within(tree)[0].refusal("the bounds of a slice are traced")
+    return tree
 
 
 def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> Any:
@@ -527,9 +514,9 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     recording = boxes_within((args, kwargs))[0]._node.recording
     if not recording.is_trusted:
         recording.require_no_handlers()
-    is_own = recording.is_trusted or fun in (operator.iadd, add_at.fun)
-    value_of = HIDDEN.__get__ if is_own else read_only_value
-    values, options = (replace_boxes(each, value_of) for each in (args, kwargs))
+    may_write = recording.is_trusted or fun in (operator.iadd, add_at.fun)
+    value_of = HIDDEN.__get__ if may_write else read_only_value
+    values, options = replace_boxes(args, value_of), replace_boxes(kwargs, value_of)
     if fun is add_at.fun and type(args[0]) is np.ndarray:  # a constant that the call changes
         args = args[0].copy(), *args[1:]
     try:
@@ -541,7 +528,7 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     )
     if not (isinstance(value, ARRAYS) or are_several):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
-    refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
+    refs, ref_options = [replace_boxes(x, lambda box: box._node) for x in (args, kwargs)]
     step = RecordedCall.of_call(recording, value, fun, refs, ref_options)
     if not are_several:
         return RecordingBox(value, recording.number, step)
@@ -563,7 +550,7 @@ def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """NumPy's operator has other bits than ``np.power``; what the tape does not see has these."""
+    """NumPy's operator, which has other bits than ``np.power``, for data, as on the tape."""
     if are_data((base, exponent)):
         return call_of_data(operator.pow, (base, exponent), {})
     return anp.power(base, exponent)
@@ -586,7 +573,7 @@ INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"]
 
 
 def install() -> None:
-    """Has the tracer make boxes of this kind for steps; once in a process, when one is needed."""
+    """Has the tracer make boxes of this kind for steps; once in a process."""
     if RecordingBox not in box_types:
         with _installing:
             if RecordingBox not in box_types:
@@ -633,7 +620,7 @@ def not_positional(step: RecordedCall) -> Exception:
 
 
 def nested(make: Callable) -> Callable:
-    """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
+    """Boxes of a trace of the model's own, over recorded ones: a derivative within the model."""
 
     def make_box(value: Any, number: int, node: Any) -> Any:
         if type(node) is RecordedCall:

@@ -1,13 +1,14 @@
-"""Calls: what a model and its pullback do, as a list of calls of NumPy.
+"""Calls: a model and its pullback as a list of calls of NumPy.
 
-A call refers to what it takes by the calls that made it. ``record`` runs the package's own tape on
-boxes, so that the list has the very calls of the tape, in their order, and a program has its bits.
-Nothing here knows a derivative.
+A call refers to its arguments by the calls that made them. ``record`` runs the package's own tape
+on boxes, so that the list has the very calls of the tape, in their order, and a program has its
+bits. The list knows no derivative.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -28,8 +29,8 @@ from daskgrad.autodiff.tape.rule_calls import RecordedRun, call_rule
 class NumpyCall:
     """``fun(*args, **kwargs)``; or an input, which has no ``fun``.
 
-    ``value`` is that of the recorded run, whose kind, shape and order in memory all runs have;
-    ``place`` is the file and line of the model that it belongs to.
+    ``value`` is the recorded run's; it has the kind, shape and order in memory of all runs.
+    ``place`` is a file and line of the model.
     """
 
     __slots__ = ("args", "fun", "kwargs", "place", "value")
@@ -76,18 +77,18 @@ def stay(value: Any, kind: Any) -> None:
 
 
 def plus(array: Any, other: Any) -> Any:
-    """``array += other``: the array is the list's own, and nobody needs it any more."""
+    """``array += other``, for an array of the list that nobody needs any more."""
     array = np.copy(array)
     array += other
     return array
 
 
 def add_to(array: Any, index: Any, g: Any, distinct: bool) -> Any:
-    """``array[index] += g``, of such an array."""
+    """``array[index] += g``, for an array of the list that nobody needs any more."""
     return add_at.fun(np.copy(array), index, g, distinct)
 
 
-STATEMENTS: set[Any] = {guard, cut, stay}  # which have no value, and are never left out
+STATEMENTS: set[Any] = {guard, cut, stay}  # they have no value, and are never left out
 IN_PLACE: set[Any] = {plus, add_to}  # calls that change their first argument
 
 
@@ -102,7 +103,7 @@ NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 class ItemLoop:
     """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
-    arguments, some of which are the items' own."""
+    arguments, and ``are_own`` tells which differ for each item."""
 
     def __init__(
         self, fun: Callable, args: tuple, parts: Sequence[NumpyCall], are_own: Sequence[bool]
@@ -110,15 +111,14 @@ class ItemLoop:
         self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
 
     def __call__(self, *values: Any) -> Any:
-        """What the comprehension returns."""
+        """The result of the comprehension."""
         results = []
         for n in range(len(values[self.are_own.index(True)])):
-            item = [x[n] if own else x for x, own in zip(values, self.are_own, strict=True)]
-            item = [
-                x.item() if own and type(part.value) in PYTHONS else x
-                for x, own, part in zip(item, self.are_own, self.parts, strict=True)
-            ]
-            args, kwargs = replaced(self.args, dict(zip(self.parts, item, strict=True)))
+            item = {}
+            for part, x, is_own in zip(self.parts, values, self.are_own, strict=True):
+                is_number = is_own and type(part.value) in PYTHONS
+                item[part] = x[n].item() if is_number else x[n] if is_own else x
+            args, kwargs = replaced(self.args, item)
             results.append(self.fun(*args, **kwargs))
         return stacked(results)
 
@@ -254,11 +254,11 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
     return emit(raw(fun), args, kwargs, step.value)
 
 
-PARTS = {untake, container_untake}  # calls that the next one, a sum, makes anew
+PARTS = {untake, container_untake}  # the next call, a sum, makes them anew
 
 
 def selects_columns(array: Any, index: Any) -> bool:
-    """Whether a slice of the rows of a matrix is asked for columns by an array of numbers."""
+    """Whether an index takes a slice of a matrix's rows, and columns by an array of numbers."""
     if not (isinstance(index, tuple) and len(index) == 2):
         return False
     matrix, rows, numbers = map(value_of, (array, *index))
@@ -267,7 +267,7 @@ def selects_columns(array: Any, index: Any) -> bool:
 
 
 def with_part(emit: Callable, space: Any, previous: Any, piece: NumpyCall) -> Any:
-    """The cotangents of several values, of which one has arrived."""
+    """The cotangents of several values, after one has arrived."""
     g, key, _ = piece.args
     previous = zeros_of(emit, space, None) if previous is None else previous
     parts = dict(previous) if isinstance(previous, dict) else list(previous)
@@ -329,12 +329,12 @@ SIGNS |= {"pow": "**", "matmul": "@", "lt": "<", "le": "<=", "gt": ">", "ge": ">
 SIGNS |= {"ne": "!=", "and_": "&", "or_": "|", "xor": "^"}
 OPERATORS = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
-SHAPED = {  # functions whose values' shapes are decided by their arguments'
+SHAPED = {  # functions whose values have shapes that follow from the arguments' shapes
     *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun, kernels.columns),
     *(np.array, np.clip, np.dot, np.einsum, np.outer, np.where, np.copy, np.zeros),
     *map(raw, (np.ndarray.copy, linalg.cholesky, linalg.inv, linalg.solve)),
 }
-OF_ONE = {  # the same, of one array: other arguments decide, too
+OF_ONE = {  # such functions of one array, and of other arguments that decide on the shape
     *(*REDUCE.values(), np.cumsum, np.diag, np.diff, np.imag, np.real, np.reshape, np.roll),
     *(np.trace, np.ravel, np.transpose, np.expand_dims, np.sort, np.squeeze, np.zeros_like),
     *(np.ones_like, np.linalg.det, np.linalg.slogdet, np.linalg.norm, np.fft.fft, np.fft.ifft),
@@ -379,38 +379,36 @@ def may_raise(call: NumpyCall) -> bool:
 # ------------------------------------------------------------------------------------ arguments
 
 
-def replaced(given: Any, by: Any, kind: type = NumpyCall) -> Any:
-    """Arguments with other things in the places of calls, in containers, too."""
-    if isinstance(given, kind):
-        return by.get(given, given)
-    if type(given) in (list, tuple):
-        return type(given)([replaced(each, by, kind) for each in given])
-    if type(given) is dict:
-        return {name: replaced(each, by, kind) for name, each in given.items()}
-    return given
+def mapped(tree: Any, fun: Callable, kind: type = NumpyCall) -> Any:
+    """Arguments with ``fun(call)`` in the places of calls, in containers, too."""
+    if isinstance(tree, kind):
+        return fun(tree)
+    if type(tree) in (list, tuple):
+        return type(tree)([mapped(part, fun, kind) for part in tree])
+    if type(tree) is dict:
+        return {name: mapped(part, fun, kind) for name, part in tree.items()}
+    return tree
 
 
-def calls_in(given: Any) -> Iterator[NumpyCall]:
-    if isinstance(given, NumpyCall):
-        yield given
-    elif isinstance(given, list | tuple | dict):
-        for each in given.values() if isinstance(given, dict) else given:
-            yield from calls_in(each)
+def replaced(tree: Any, by: Mapping[Any, Any], kind: type = NumpyCall) -> Any:
+    return mapped(tree, lambda call: by.get(call, call), kind)
 
 
-def value_of(given: Any) -> Any:
-    """An argument with the values of its calls."""
-    if isinstance(given, NumpyCall):
-        return given.value
-    if type(given) in (list, tuple):
-        return type(given)(map(value_of, given))
-    if type(given) is dict:
-        return {name: value_of(each) for name, each in given.items()}
-    return given
+def value_of(tree: Any) -> Any:
+    """Arguments with the values of their calls."""
+    return mapped(tree, attrgetter("value"))
+
+
+def calls_in(tree: Any) -> Iterator[NumpyCall]:
+    if isinstance(tree, NumpyCall):
+        yield tree
+    elif isinstance(tree, list | tuple | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from calls_in(part)
 
 
 def run(program: CallList, leaves: Sequence[Any]) -> list[Any]:
-    """What a list means: its calls, one after the other."""
+    """The meaning of a list: its calls, one after the other."""
     values = dict(zip(program.inputs, leaves, strict=True))
     with np.errstate(all="ignore"):
         for call in program.calls:

@@ -3,7 +3,6 @@
 import ast
 import functools
 import io
-import math
 import operator
 import pickle
 import types
@@ -46,7 +45,7 @@ TEXTS[np.matmul] = "{} @ {}"
 METHODS = {np.reshape: "reshape", np.transpose: "transpose", np.diagonal: "diagonal"}
 METHODS |= {np.trace: "trace", np.cumsum: "cumsum", np.swapaxes: "swapaxes"}
 ATTRIBUTES = {np.real: "real", np.imag: "imag"}
-SMALL = {0.0, 1.0, 2.0, 0.5, -1.0}  # numbers that are written as they are
+SMALL = {0.0, 1.0, 2.0, 0.5, -1.0}  # numbers that stand in the text
 
 
 class ProgramText(NamedTuple):
@@ -59,12 +58,11 @@ class ProgramText(NamedTuple):
 
 class Program(NamedTuple):
     """``forward`` takes all arrays of a call and returns the outputs and the residuals;
-    ``backward`` takes the residuals and cotangents, and returns those of the traced arrays.
+    ``backward`` takes the residuals and cotangents, and returns cotangents of the traced arrays.
 
-    ``examples`` are cotangents, one for each output, and ``None`` where ``backward`` takes none;
-    ``seeds`` are those that it takes;
-    ``constants`` are the functions and other objects that the source names; ``nbytes`` are those of
-    arrays among these that were copied.
+    ``examples`` are cotangents, one for each output, or ``None`` if ``backward`` takes none;
+    ``seeds`` are the examples without ``None``; ``constants`` are the functions and other objects
+    that the source names; ``nbytes``: of copied arrays among them.
     """
 
     name: str
@@ -87,11 +85,11 @@ class Program(NamedTuple):
     ) -> "Program":
         namespace = namespace_of(source, constants)
         forward, backward = namespace["forward"], namespace["backward"]
-        seeds = [each for each in examples if each is not None]
+        seeds = [example for example in examples if example is not None]
         return cls(name, source, forward, backward, examples, constants, seeds, nbytes)
 
     def __reduce__(self) -> tuple:
-        """As text, with what it names; a process that gets many tapes of it makes it once."""
+        """As text, with its constants; a process that gets many tapes of it makes it once."""
         parts = self.name, self.source, self.examples, self.constants
         packed = _packed.get(self.forward)
         if packed is None:
@@ -142,11 +140,10 @@ def arrived_program(packed: bytes) -> Program:
 
 
 class CompiledTape:
-    """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
+    """Residuals of a program's forward pass; ``tape_nbytes`` are the bytes of the tape itself.
 
-    ``call`` of ``arrays``: of this the tape itself is made for cotangents that the program was not
-    made for, unless the ``watch`` has seen that another one would be; a tape that came from another
-    process has none.
+    ``call`` of ``arrays`` gives the tape itself, for cotangents that the program was not made for,
+    unless the ``watch`` has seen a change; a tape that came from another process has no call.
     """
 
     __slots__ = ("_arrays", "_call", "_program", "_residuals", "_watch", "tape_nbytes")
@@ -171,14 +168,14 @@ class CompiledTape:
 
     def __reduce__(self) -> tuple:
         program = self._program
-        # some may get no cotangent, as only the tape allows; and that answers where it diverges
+        # the tape alone takes outputs without a cotangent, and answers where the program diverges
         if len(program.examples) > 1 or "Diverged" in program.backward.__code__.co_names:
             raise pickle.PicklingError("a compiled pullback that may need the tape stays there")
         return CompiledTape, (program, self._residuals, self.tape_nbytes)
 
     @property
     def steps(self) -> int:
-        """The lines of the program, which stand for the operations of the tape."""
+        """The lines of the program, which take the place of the tape's operations."""
         return self._program.source.text.count("\n")
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
@@ -188,7 +185,7 @@ class CompiledTape:
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
-        """The same, with rows for the arrays ``asked``, which the program was made for."""
+        """Pulls with rows for the arrays ``asked``, for which the program was made."""
         chosen = []
         for cotangent, value in zip(cotangents, self._program.examples, strict=True):
             if value is not None:
@@ -221,12 +218,12 @@ class CompiledTape:
 
 
 def pull_as_asked(tape: Any, cotangents: Sequence[Any], asked: Collection[int]) -> list[Any]:
-    """The cotangents of a tape's arrays, those that are asked for as rows."""
+    """The cotangents of a tape's arrays; as rows for the numbers ``asked``."""
     return tape.pull_rows(cotangents, asked) if asked else tape.pull(cotangents)
 
 
 def fits(cotangent: Any, example: Any) -> bool:
-    """Whether a cotangent is like the one that a program was written with."""
+    """Whether a cotangent has the kind of the example that a program was written with."""
     return (
         type(cotangent) is type(example)
         and cotangent.shape == example.shape
@@ -240,8 +237,8 @@ def fits(cotangent: Any, example: Any) -> bool:
 def written(program: CallList, name: str, examples: Sequence[Any]) -> "Program":
     """The two functions of a list.
 
-    ``forward`` returns the outputs and the residuals; ``backward`` takes these and the cotangents,
-    of which there are ``examples``.
+    ``forward`` returns the outputs and the residuals; ``backward`` takes these and cotangents like
+    the ``examples``.
     """
     writer = Writer()
     names = list(map(writer.name, program.inputs))
@@ -276,7 +273,7 @@ def source_of(lines: Sequence[tuple[str, Any]]) -> ProgramText:
 
 
 def lines_of_model(places: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
-    """The file that most places are in, and for each place its line there, or the last one."""
+    """The file of most places, and for each place its line in that file, or the last one."""
     files = Counter([place[0] for place in places if place is not None])
     if not files:
         return "", ()
@@ -289,7 +286,7 @@ def lines_of_model(places: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
 
 
 class Writer:
-    """Names of calls and of ``constants``; ``copied``: bytes of these."""
+    """Writes calls; ``copied``: bytes of copies among the ``constants``."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Any] = {}
@@ -305,8 +302,8 @@ class Writer:
         return self._names[call]
 
     def constant(self, thing: Any) -> str:
-        """The name of a constant; a number or a shape has one for each use, since it may go with
-        the size of the data: calls of other sizes have the same text, and so the same code."""
+        """The name of a constant; each use of a number or a shape has its own, since it may depend
+        on the data's size: calls of other sizes then have the same text, and so the same code."""
         key = len(self._held) if type(thing) in (int, tuple) else id(thing)
         if key not in self._names:
             self._held.append(thing)
@@ -317,17 +314,17 @@ class Writer:
             self.copied += getattr(thing, "nbytes", 0) if is_copy else 0
         return self._names[key]
 
-    def spell(self, given: Any) -> str:
-        if isinstance(given, NumpyCall):
-            return self.name(given)
-        if given is None or type(given) in (bool, str):
-            return repr(given)
-        if type(given) is float and math.isfinite(given) and given in SMALL:
-            return f"({given!r})"
-        if next(calls_in(given), None) is None:
-            return self.constant(given)
-        parts = ", ".join(map(self.spell, given))
-        return f"[{parts}]" if isinstance(given, list) else f"({parts},)"
+    def spell(self, thing: Any) -> str:
+        if isinstance(thing, NumpyCall):
+            return self.name(thing)
+        if thing is None or type(thing) in (bool, str):
+            return repr(thing)
+        if type(thing) is float and thing in SMALL:
+            return f"({thing!r})"
+        if next(calls_in(thing), None) is None:
+            return self.constant(thing)
+        parts = ", ".join(map(self.spell, thing))
+        return f"[{parts}]" if isinstance(thing, list) else f"({parts},)"
 
     def line(self, call: NumpyCall) -> str:
         fun, args = call.fun, call.args
@@ -340,7 +337,7 @@ class Writer:
         return f"{self.name(call)} = {self._text(call)}"
 
     def _change(self, call: NumpyCall) -> str:
-        """The statement that changes an array in place, which goes by its name from then on."""
+        """The statement that changes an array in place; the call gets the array's name."""
         name = self._names[call] = self.name(call.args[0])
         if call.fun is plus:
             return f"{name} += {self.spell(call.args[1])}"
@@ -362,8 +359,8 @@ class Writer:
                 self._names[inner[part]] = names[-1]
         args, kwargs = replaced(loop.args, inner)
         text = self._text(NumpyCall(loop.fun, args, kwargs, None))
-        each = f"for {', '.join(names)}, in zip({', '.join(rows)}, strict=True)"
-        return f"{self.constant(stacked)}([{text} {each}])"
+        loop_over = f"for {', '.join(names)}, in zip({', '.join(rows)}, strict=True)"
+        return f"{self.constant(stacked)}([{text} {loop_over}])"
 
     def _text(self, call: NumpyCall) -> str:
         if type(call.fun) is ItemLoop:
@@ -373,7 +370,7 @@ class Writer:
             return TEXTS[fun].format(*args)
         if fun in ATTRIBUTES and args and type(value_of(call.args[0])) is np.ndarray:
             return f"{args[0]}.{ATTRIBUTES[fun]}"
-        named = [f"{name}={self.spell(each)}" for name, each in call.kwargs.items()]
+        named = [f"{name}={self.spell(option)}" for name, option in call.kwargs.items()]
         is_method = fun in METHODS and call.kwargs.keys() <= {"axis", "order"}  # no others' names
         has_order = fun is np.reshape and len(args) > 2  # which the method takes by name alone
         if is_method and not has_order and type(value_of(call.args[0])) is np.ndarray:

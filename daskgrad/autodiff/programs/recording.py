@@ -1,7 +1,8 @@
 """Recording: runs a model and its pullback once, and writes down each call that they make.
 
-All arrays of a call are in boxes: those that are differentiated, and all others, so that none of
-the data is taken for a constant.
+All arrays of a call are in boxes, the differentiated ones and all data, so that no data is taken
+for a constant. Rules of the tape run on boxes, too. A rule that looks at numbers cannot: its
+pullback becomes one call of the program.
 """
 
 import sys
@@ -50,8 +51,8 @@ def record(
     """The calls of ``fun``, which returns a list of leaves, and of its pullback; and a cotangent
     for each output, or None if it has none.
 
-    ``active``: the places of the leaves that are differentiated, in the order of the cotangents,
-    of which those of the numbers ``asked`` are rows.
+    ``active``: the places of the differentiated leaves, in the order of the cotangents; ``asked``:
+    the numbers of cotangents that are rows.
 
     Raises
     ------
@@ -79,12 +80,12 @@ def record(
 
 
 def unrecordable(error: Exception) -> Unrecordable:
-    """What ends a recording, for an error of the model on boxes."""
+    """The error that ends a recording, for an error of the model on boxes."""
     place = next(filter(None, map(place_of, frames_of(error))), None)
     advice = advice_about(error)
     where = "" if place is None else f", in {place[0]}:{place[1]}"
-    said = f"the model raises {type(error).__name__}: {error}{where}"
-    return Unrecordable(f"{said}; {advice}" if advice else said)
+    message = f"the model raises {type(error).__name__}: {error}{where}"
+    return Unrecordable(f"{message}; {advice}" if advice else message)
 
 
 def run_on_boxes(
@@ -94,8 +95,8 @@ def run_on_boxes(
     active: Sequence[int],
     asked: Sequence[int],
 ) -> tuple[list[Any], list[Any], int]:
-    """Outputs and cotangents as steps or constants; examples of the outputs' cotangents; and how
-    many steps are the model's."""
+    """Outputs and cotangents as steps or constants; examples of the outputs' cotangents; and the
+    number of the model's steps."""
 
     def box_of(value: Any) -> RecordingBox:
         step = RecordedCall.of_call(recording, value, None, (), {})
@@ -147,7 +148,7 @@ class RecordedTape(Tape):
 
     @property
     def tape_nbytes(self) -> int:
-        """What the tape of plain arrays would hold."""
+        """The bytes that a tape of plain arrays would hold."""
         held = [HIDDEN.__get__(x) if is_box(x) else x for x in self.held_arrays()]
         return sum({id(array): array.nbytes for array in held}.values())
 
@@ -168,12 +169,12 @@ class RecordedTape(Tape):
             require_few(recording)
 
 
-MOST_STEPS = 4000  # of an evaluation: a longer one takes much longer to run than what is saved
-MOST_HELD = 2**28  # bytes that these compute
+MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little
+MOST_HELD = 2**28  # bytes of their values
 
 
 def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Tape]:
-    """What a backend's ``trace`` returns, of boxes of a recording."""
+    """The results of a backend's ``trace``, of boxes of a recording."""
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
     outputs, tape = trace(fun, arrays, RecordedNode)
@@ -189,7 +190,7 @@ def require_few(recording: Recording) -> None:
 
 
 def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Collection[int]) -> None:
-    """Raises if a cotangent is one that stays a slice in a sum of terms."""
+    """Raises if a cotangent would stay a slice in a sum of terms."""
     large = {
         root
         for number, (root, array) in enumerate(zip(tape.roots, arrays, strict=True))
@@ -233,7 +234,7 @@ OF_ARRAYS = {GETITEM, untake, anp.dot, anp.matmul, anp.where, call_rule}  # of i
 
 
 class RecordedNode(TapeNode):
-    """A node whose pullback is recorded, and belongs to the line of the model that made it."""
+    """A node with a recorded pullback, in the line of the model that made the node."""
 
     __slots__ = ("recording",)
 
@@ -268,11 +269,10 @@ class RecordedNode(TapeNode):
 
 
 def decides_on_shapes(fun: Any, argnums: Sequence[int], args: tuple, kwargs: dict) -> bool:
-    """Whether an axis or a shape may be data, so that a rule on boxes would take this call's."""
+    """Whether an axis or a shape may be data, which a rule on boxes would take for a constant."""
     if fun in OF_ARRAYS or isinstance(getattr(fun, "fun", None), np.ufunc):
         return False
-    others = [arg for number, arg in enumerate(args) if number not in argnums]
-    boxes = boxes_within(others)
+    boxes = boxes_within([arg for number, arg in enumerate(args) if number not in argnums])
     return any([box.dtype.kind in "iu" and box.ndim < 2 for box in boxes]) or bool(
         boxes_within(kwargs)
     )
@@ -281,7 +281,7 @@ def decides_on_shapes(fun: Any, argnums: Sequence[int], args: tuple, kwargs: dic
 def attempt(
     recording: Recording, fun: Callable, place: Any, run: Callable, otherwise: Callable
 ) -> Any:
-    """Runs a rule on boxes; if it fails, all that it did is forgotten."""
+    """Runs a rule on boxes; if it fails, its calls are forgotten, and ``otherwise`` runs."""
     before = recording.is_trusted, recording.place, recording.refusal
     count = len(recording.steps)
     recording.is_trusted, recording.place = fun in KNOWN, place

@@ -24,8 +24,8 @@ MOST_LOOPS = 0.2  # of its calls: to loop over one takes longer than the item's 
 class Way(NamedTuple):
     """A program for one way through the model's branches, and the structure of its value.
 
-    ``asked``: the numbers of the arrays whose cotangents are rows; ``tape_nbytes``: of the arrays
-    that the tape holds for such a call; ``context``: what a whole evaluation runs in.
+    ``asked``: the numbers of the arrays with rows as cotangents; ``tape_nbytes``: of arrays that
+    the tape holds for such a call; ``context``: a whole evaluation runs in it.
     """
 
     program: Program
@@ -36,10 +36,9 @@ class Way(NamedTuple):
 
 
 class BatchProgram(NamedTuple):
-    """``run`` takes the inputs of a way, of which the items' own are stacked, and the cotangents of
-    its outputs; it returns these, and the cotangents of the traced arrays, as rows. For at most
-    ``size`` items at once. ``loops``: functions that are called for each item; ``tally``: how often
-    it ran, and how many rows that brought."""
+    """``run`` takes the inputs of a way, some of them stacked, and the cotangents of its outputs;
+    it returns outputs, and cotangents of the traced arrays, as rows, for at most ``size`` items.
+    ``loops``: functions that are called for each item; ``tally``: the counts of runs and rows."""
 
     run: Callable[..., list]
     size: int
@@ -57,8 +56,8 @@ def make_way(fun: Callable, layout: Layout, signature: Signature, name: str) -> 
 def make_batch(
     fun: Callable, layout: Layout, signature: Signature, own: Sequence[int]
 ) -> BatchProgram | None:
-    """The program of many calls of one way, whose inputs ``own`` differ; None where these take
-    less time one after the other, or return anything but a number and gradients of it."""
+    """The program of many calls of one way that differ in the inputs ``own``; None if they take
+    less time one by one, or return anything but a number and gradients of it."""
     item, _, structure, active = recorded_way(fun, layout, signature)
     value, *gradients = item.outputs
     pairs = [(item.inputs[place].value, g) for place, g in zip(active, gradients, strict=True)]

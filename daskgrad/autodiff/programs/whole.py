@@ -1,8 +1,8 @@
-"""Whole calls: functions of which a call is one program, with nothing between the caller and NumPy.
+"""Whole evaluations: calls that are one program, with nothing between the caller and NumPy.
 
-Such a function is a derivative of something that calls models. Its arguments are told apart by
-types, shapes and dtypes; whatever is not as usual, an exception and a comparison that is due are
-left to the ordinary way, which does the same with all checks.
+The function is a derivative of an objective that calls models. A program serves arguments of the
+same types, shapes and dtypes. The ordinary way, which has all checks, serves unusual arguments, has
+all exceptions, and makes the comparisons.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ PLAIN = {np.zeros, np.array, np.where, np.copy, np.concatenate, spread.fun}
 PAIR = flatten((0.0, 0.0))[1]
 FAILED = object()
 MOST_KINDS = 256  # of arguments of one function
-LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, and in C or Fortran order
+LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
 
 
 class Unusual(Exception):
@@ -110,16 +110,16 @@ class KnownArguments(NamedTuple):
 
 
 class Whole(Programs):
-    """The programs of a function whose calls are whole evaluations: of ``fun.layout(args)``.
+    """The programs of a function that returns a value and a gradient.
 
-    It returns a value and a gradient. ``fun.recorded(seconds)`` is what runs on boxes; the
-    ordinary way has taken so long.
+    ``fun.layout(args)`` are its arguments, and ``fun.recorded(seconds)`` runs on boxes, for an
+    ordinary way of so many seconds.
     """
 
     def _start(self, watch: References | None, impurity: str | None) -> None:
         if watch is not None and not self._is_vouched:
-            others = watch.of_package - USED or watch.names & RUNS
-            impurity = impurity or (f"it uses {min(others)!r}" if others else None)
+            names = watch.of_package - USED or watch.names & RUNS
+            impurity = impurity or (f"it uses {min(names)!r}" if names else None)
         super()._start(watch, impurity)
         self._known: dict[Any, KnownArguments | None] = {}
         self._least: dict[Any, float] = {}  # seconds of the ordinary way
@@ -132,15 +132,15 @@ class Whole(Programs):
         out: Any,
         watch: References | None,
     ) -> Any:
-        """What ``otherwise()`` returns, by a program where there is one for such arguments.
+        """The result of ``otherwise()``, by a program if there is one for such arguments.
 
-        ``out``: arrays that the gradient is written into; ``watch``: has seen no change just now.
+        ``out``: arrays for the gradient; ``watch``: has seen no change just now.
         """
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
         try:
             kinds: Any = []
-            for arg in args:  # a loop: what is done here is done for every call
+            for arg in args:  # a loop takes less time than a comprehension, at every call
                 kinds.append(kind_of(arg, leaves))
             if out is not None:
                 kinds.append(kind_of(out, []))
@@ -220,7 +220,7 @@ class Whole(Programs):
     def _find(
         self, fun: Any, args: tuple, leaves: Sequence[Any], out: Any, gradient: Any
     ) -> KnownArguments | None:
-        """What is known of arguments like these, if programs may take them."""
+        """The entry and inputs of arguments like these, if programs may take them."""
         if out is not None and flatten(out)[1] != flatten(gradient)[1]:
             return None
         layout = fun.layout(args)
@@ -245,7 +245,7 @@ class Whole(Programs):
 
 
 def on_tapes(call: Callable[[], Any]) -> Any:
-    """A call in which no model has programs: these may be wrong in the same way as others."""
+    """A call without the models' programs, which may be wrong in the same way as a whole one."""
     token = recorder.set(trace)
     try:
         return call()
@@ -254,7 +254,7 @@ def on_tapes(call: Callable[[], Any]) -> Any:
 
 
 def is_without_blas(constant: Any) -> bool:
-    """Whether the number of threads that BLAS has makes no difference to something."""
+    """Whether a constant gives the same bits with any number of BLAS threads."""
     if not callable(constant) or isinstance(constant, np.ufunc | type):
         return True
     return isinstance(getattr(constant, "__self__", None), np.ufunc) or constant in PLAIN
@@ -285,7 +285,7 @@ def store_arrays(outputs: Sequence[Any], storage: Sequence[Any]) -> None:
 
 
 def own_arrays(outputs: list[Any]) -> None:
-    """Copies the arrays among the outputs, after the first, that somebody else holds, too."""
+    """Copies the outputs after the first one that somebody else holds, too."""
     for number in range(1, len(outputs)):
         array = outputs[number]
         if type(array) is np.ndarray:
@@ -295,7 +295,7 @@ def own_arrays(outputs: list[Any]) -> None:
 
 
 def alone(outputs: list[Any]) -> int:
-    """The references that ``own_arrays`` counts to an array that nobody else holds."""
+    """The count of references that ``own_arrays`` sees of an array that nobody else holds."""
     array = outputs[0]
     return getrefcount(array)
 
