@@ -1,9 +1,9 @@
 """Batches: from the calls of one item to a list for many, stacked along a new first axis.
 
-``FORMS`` tells, for each function, how one call serves all items with the very bits of a call for
-each: a form gets the item's call and the batch, and appends calls, or returns ``None``. Whatever
-has no form, and whatever a form would give another kind or order in memory, is looped over. A call
-in which no item has a share stays as it is.
+``FORMS`` tells, for each function, how one call serves all items with the bits of a call for each:
+a form gets the item's call and the batch, and appends calls, or returns ``None``. A call without a
+form, or with another kind or order in memory by its form, is looped over. A call that does not
+depend on the item stays as it is.
 """
 
 import operator
@@ -42,7 +42,7 @@ FORMS: dict[Any, Callable] = {}
 
 
 class Parted(Exception):
-    """The items go different ways; ``mask``: those that go this one."""
+    """The items go different ways; ``mask`` has the items that go this one."""
 
     def __init__(self, mask: np.ndarray):
         self.mask = mask
@@ -57,8 +57,8 @@ def form(*funs: Any) -> Callable:
 
 
 class Batching:
-    """The calls of a batch while they are made: ``made`` has what stands for each of the item's,
-    and ``rows`` those with an axis of items."""
+    """The calls of a batch: ``made`` maps the item's calls to them, and ``rows`` has the calls with
+    an axis of items."""
 
     def __init__(self, program: CallList, own: Sequence[int]):
         self.calls: list[NumpyCall] = []
@@ -99,7 +99,7 @@ class Batching:
         return self.emit(operator.getitem, (self.new(argument), (EVERY, *[None] * missing)))
 
     def repeated(self, argument: Any) -> Any:
-        """With an axis of items, of an argument that may have none."""
+        """An argument with an axis of items."""
         if self.is_own(argument):
             return self.new(argument)
         value = np.asarray(value_of(argument))
@@ -108,7 +108,7 @@ class Batching:
         return self.emit(repeat, (self.new(argument), self.count))
 
     def add(self, call: NumpyCall) -> None:
-        """Makes what stands for one call of the item."""
+        """Makes the batch's call for one call of the item."""
         self.place = call.place
         if not self.is_own((call.args, call.kwargs)):
             args, kwargs = self.new((call.args, call.kwargs))
@@ -148,8 +148,8 @@ class Batching:
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
-    """The calls of a batch, for which the inputs ``own`` are stacked, and the names of functions
-    that are looped over. Its outputs are rows, but for those that are ``None``."""
+    """The calls of a batch, with the inputs ``own`` stacked, and the names of functions that are
+    looped over. The outputs are rows or ``None``."""
     batch = Batching(program, own)
     for call in program.calls:
         batch.add(call)
@@ -171,11 +171,11 @@ def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
 
 
 def is_backwards(value: Any) -> bool:
-    """Whether NumPy's loops for vectors do not take an array alone, and do take rows of it."""
+    """Whether NumPy takes another loop for the array than for rows of it."""
     return isinstance(value, np.ndarray) and min(value.strides, default=0) < 0
 
 
-# --------------------------------------------------------------- what the batch calls of its own
+# -------------------------------------------------------------------- functions of batches alone
 
 
 def repeat(value: Any, count: int) -> np.ndarray:
@@ -254,7 +254,7 @@ def plus_rows(call: NumpyCall, batch: Batching) -> Any:
 
 OVER_ALL = {np.sum, np.prod, np.max, np.min, np.all, np.any, np.mean}
 OVER_ALL |= set(REDUCE.values()) | {np.count_nonzero}  # where no axis stands for all
-AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, and the usual axis
+AXES: dict[Any, tuple[str, Any]] = {  # names of arguments after the first, and the default axis
     **dict.fromkeys(OVER_ALL, ("axis", None)),
     **dict.fromkeys(REDUCE.values(), ("axis", 0)),
     **dict.fromkeys((np.cumsum, np.cumprod, np.argmax, np.argmin, np.flip), ("axis", None)),
@@ -269,10 +269,10 @@ AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, 
 def along(call: NumpyCall, batch: Batching) -> Any:
     text, axis = AXES[call.fun]
     names = text.split()
-    (x, *rest), ndim = call.args, np.ndim(value_of(call.args[0]))
-    options = {"axis": axis, **dict(zip(names, rest, strict=False)), **call.kwargs}
+    (x, *others), ndim = call.args, np.ndim(value_of(call.args[0]))
+    options = {"axis": axis, **dict(zip(names, others, strict=False)), **call.kwargs}
     options = {name: option for name, option in options.items() if option is not np._NoValue}
-    if len(rest) > len(names) or set(options) - {*names, "keepdims"}:
+    if len(others) > len(names) or set(options) - {*names, "keepdims"}:
         return None
     if batch.is_own([*options.values()]) != (call.fun is np.take_along_axis):
         return None
@@ -341,14 +341,14 @@ def index_of_rows(index: Any, batch: Batching) -> Any:
 
 
 def own_index(index: Any, batch: Batching) -> Any:
-    """The index by a number or numbers that each item has, before parts that take axes whole."""
-    first, *rest = index if isinstance(index, tuple) else (index,)
+    """The index of rows by each item's own numbers, before parts that take axes whole."""
+    first, *others = index if isinstance(index, tuple) else (index,)
     is_first = isinstance(first, NumpyCall) and np.result_type(first.value).kind in "iu"
-    if not is_first or not all([x is None or x is ... or x == EVERY for x in rest]):
+    if not is_first or not all([x is None or x is ... or x == EVERY for x in others]):
         return None
     items = batch.emit(np.arange, (batch.count,))
     axes = (EVERY, *[None] * np.ndim(first.value))
-    return batch.emit(operator.getitem, (items, axes)), batch.new(first), *rest
+    return batch.emit(operator.getitem, (items, axes)), batch.new(first), *others
 
 
 @form(add_to)
@@ -374,8 +374,8 @@ def reshaped(call: NumpyCall, batch: Batching) -> Any:
 
 @form(np.transpose, np.swapaxes, np.moveaxis)
 def turned(call: NumpyCall, batch: Batching) -> Any:
-    x, *rest = call.args
-    order = call.fun(np.empty(range(np.ndim(x.value))), *rest, **call.kwargs).shape
+    x, *options = call.args
+    order = call.fun(np.empty(range(np.ndim(x.value))), *options, **call.kwargs).shape
     return batch.emit(np.transpose, (batch.new(x), (0, *[axis + 1 for axis in order])))
 
 
@@ -398,16 +398,16 @@ def joined(call: NumpyCall, batch: Batching) -> Any:
 
 @form(np.array)
 def array_of(call: NumpyCall, batch: Batching) -> Any:
-    parts, *rest = call.args
+    parts, *options = call.args
     if isinstance(parts, NumpyCall):
-        return batch.emit(np.array, (batch.new(parts), *rest), call.kwargs)
-    if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or rest:
+        return batch.emit(np.array, (batch.new(parts), *options), call.kwargs)
+    if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or options:
         return None
     return batch.emit(np.stack, (tuple(map(batch.repeated, parts)), 1))
 
 
-OF_ANY = {indexed, array_of, joined}  # whose operands may be other things than arrays
-OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # which compute nothing
+OF_ANY = {indexed, array_of, joined}  # forms of calls that take more than arrays
+OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # forms that compute nothing
 
 # ------------------------------------------------------------------ products and linear algebra
 
@@ -433,7 +433,7 @@ def product(call: NumpyCall, batch: Batching) -> Any:
 
 
 def in_one_piece(item: Any, batch: Batching) -> Any:
-    """As ``np.dot`` copies a matrix that is in several pieces, unless it has one row or column."""
+    """The copy that ``np.dot`` makes of a matrix in several pieces; None for a row or column."""
     value = value_of(item)
     if value.ndim < 2 or value.flags.c_contiguous or value.flags.f_contiguous:
         return batch.new(item)

@@ -1,7 +1,8 @@
-"""Blocks: the terms of a sum, by programs, without what a single call costs beside its program.
+"""Blocks: the terms of a sum by programs, without the cost of single calls.
 
-Items of one kind go in batches, once their program has run often enough to pay for one of many
-items. The first batch is compared with it, row by row, and later ones now and then with the tape.
+Items of one kind go in batches, once their program has run often enough to pay for a program of
+many items. The first batch is compared with the item's program, row by row, and later ones now and
+then with the tape.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -33,10 +34,10 @@ from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock, Tr
 from daskgrad.autodiff.values.trees import LEAF, LEAF_TYPES, unflatten
 
 AT_A_TIME = 32  # results that are held, where items go one by one
-RUN, RUN_BYTES = 4096, 2**22  # items in batches, and bytes of their gradients, that are held
-SERVED = 256  # items of a kind by their program, before one of many is made: as recording takes
+RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
+SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
-TRIALS = 16  # runs of a batch, after which it has to bring enough rows a run
+TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field of an item
@@ -193,8 +194,8 @@ class Column:
 
 
 def columns_of(items: Sequence[Any]) -> list[Any] | None:
-    """The leaves of each number, of items that are leaves themselves, or tuples, dicts or objects
-    of one structure with nothing but leaves in them; None of others."""
+    """The leaves of items, a column for each number, if the items are leaves, or tuples, dicts or
+    objects of one structure that hold leaves alone; None for others."""
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES:
         return [items]
@@ -214,7 +215,7 @@ def columns_of(items: Sequence[Any]) -> list[Any] | None:
 
 
 def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
-    """Keys that tell kinds of leaves apart; none where all are of one kind."""
+    """A key of each leaf's kind; none if all leaves have one kind."""
     kinds = set(map(type, leaves))
     if kinds in ({float}, {np.float64}):
         return []
@@ -242,8 +243,7 @@ memory_of_array = attrgetter("shape", "dtype", "strides")
 
 
 class ItemGroup:
-    """The items that differ in sizes alone: the inputs that they share, and where their own leaves
-    go."""
+    """Items that differ in sizes alone: their shared inputs, and the places of their own leaves."""
 
     def __init__(self, block: TracedBlock, number: int, kind: Kind, looks: bool):
         call, arrays = block.call(number)
@@ -269,11 +269,11 @@ class ItemGroup:
     def _signature_for(self, kind: Kind) -> Signature | None:
         if self._signature is None:
             return None
-        (*others, kinds), places, structure, asked = self._signature
-        own = list(kinds)
+        (*parts, kinds), places, structure, asked = self._signature
+        kinds = list(kinds)
         for place, field, leaf in self._leaves:
-            own[place] = kind[field][2 + leaf]
-        return Signature((*others, tuple(own)), places, structure, asked)
+            kinds[place] = kind[field][2 + leaf]
+        return Signature((*parts, tuple(kinds)), places, structure, asked)
 
     def entry_of(self, kind: Kind) -> Entry | None:
         """The entry of items of a kind. Nothing has changed since the block began."""
@@ -358,7 +358,7 @@ class ItemGroup:
     def _by_way(
         self, batch: BatchProgram, way: Way, items: ItemRun, places: np.ndarray
     ) -> Generator[Part, None, np.ndarray]:
-        """The results of items by batches; returns the places of those that go other ways."""
+        """The results of items by batches; returns the places of items that go other ways."""
         left, programs = [places[:0]], self._programs
         for first in range(0, len(places), batch.size):
             part, results = places[first : first + batch.size], None

@@ -67,7 +67,7 @@ def guard(value: Any, answer: bool) -> None:
 
 
 def cut() -> None:
-    """Where the model ends, and its pullback begins."""
+    """The end of the model, and the beginning of its pullback."""
 
 
 def stay(value: Any, kind: Any) -> None:
@@ -139,7 +139,7 @@ def stacked(results: Sequence[Any]) -> Any:
 
 
 def order_of(array: Any) -> list[int]:
-    """The axes by their strides; those of length one are anywhere."""
+    """The axes by their strides, without axes of length one."""
     array = np.asarray(array)
     axes = [axis for axis, size in enumerate(array.shape) if size > 1]
     return sorted(axes, key=lambda axis: -abs(array.strides[axis]))

@@ -129,7 +129,7 @@ def run_on_boxes(
 
 @contextmanager
 def recording_models() -> Iterator[None]:
-    """A context in which models whose arguments are boxes are recorded, whatever their backends."""
+    """A context in which models with boxes as arguments are recorded, whatever their backends."""
     token = recorder.set(trace_recorded)
     try:
         yield

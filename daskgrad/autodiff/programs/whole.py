@@ -54,7 +54,7 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
     ------
     Unusual
         unless all leaves are plain numbers, constants, and arrays in C or Fortran order, in lists,
-        tuples, and dicts whose keys are strings.
+        tuples, and dicts with strings as keys.
     """
     kind = type(value)
     if kind is np.ndarray:
