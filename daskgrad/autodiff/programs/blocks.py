@@ -97,8 +97,8 @@ class KnownItems:
         if whole is not None:
             return whole
         results: list[Any] = [None] * items.count
-        for places, values, gradients in parts:
-            for place, result in zip(places, TermRun(values, gradients).each(), strict=True):
+        for done, values, gradients in parts:
+            for place, result in zip(done, TermRun(values, gradients).each(), strict=True):
                 results[place] = result
         for places, group, entry in kinds:
             for place in places:
