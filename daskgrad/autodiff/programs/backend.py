@@ -8,6 +8,7 @@ and refers to constants alone, are kept by its code and these constants.
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,14 +30,12 @@ _defined: dict[Any, tuple[list, Programs]] = {}  # with all that the key names b
 _here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CompiledModel:
     """A model's function, and its programs in this process."""
 
-    __slots__ = ("fun", "programs")
-
-    def __init__(self, fun: Callable, programs: Programs):
-        self.fun = fun
-        self.programs = programs
+    fun: Callable
+    programs: Programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)

@@ -7,6 +7,7 @@ bits. The list knows no derivative.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -101,14 +102,15 @@ def kind_of(value: Any) -> Any:
 NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
+@dataclass(eq=False)
 class ItemLoop:
     """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
     arguments, and ``are_own`` tells which differ for each item."""
 
-    def __init__(
-        self, fun: Callable, args: tuple, parts: Sequence[NumpyCall], are_own: Sequence[bool]
-    ):
-        self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
+    fun: Callable
+    args: tuple
+    parts: Sequence[NumpyCall]
+    are_own: Sequence[bool]
 
     def __call__(self, *values: Any) -> Any:
         """The result of the comprehension."""

@@ -9,7 +9,8 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -139,6 +140,7 @@ def arrived_program(packed: bytes) -> Program:
     return kept_or_made(_arrived, packed, load, MOST_ARRIVED)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CompiledTape:
     """Residuals of a program's forward pass; ``tape_nbytes`` are the bytes of the tape itself.
 
@@ -146,75 +148,62 @@ class CompiledTape:
     unless the ``watch`` has seen a change; a tape that came from another process has no call.
     """
 
-    __slots__ = ("_arrays", "_call", "_program", "_residuals", "_watch", "tape_nbytes")
+    program: Program
+    residuals: tuple
+    tape_nbytes: int
+    call: Callable | None = None
+    arrays: Sequence[Any] = ()
+    watch: Any = None
 
-    pickler = TapePickler
-
-    def __init__(
-        self,
-        program: Program,
-        residuals: tuple,
-        tape_nbytes: int,
-        call: Callable | None = None,
-        arrays: Sequence[Any] = (),
-        watch: Any = None,
-    ):
-        self._program = program
-        self._residuals = residuals
-        self.tape_nbytes = tape_nbytes
-        self._call = call
-        self._arrays = arrays
-        self._watch = watch
+    pickler: ClassVar[Any] = TapePickler
 
     def __reduce__(self) -> tuple:
-        program = self._program
+        program = self.program
         # the tape alone takes outputs without a cotangent, and answers where the program diverges
         if len(program.examples) > 1 or "Diverged" in program.backward.__code__.co_names:
             raise pickle.PicklingError("a compiled pullback that may need the tape stays there")
-        return CompiledTape, (program, self._residuals, self.tape_nbytes)
+        return CompiledTape, (program, self.residuals, self.tape_nbytes)
 
     @property
     def steps(self) -> int:
         """The lines of the program, which take the place of the tape's operations."""
-        return self._program.source.text.count("\n")
-
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Maps a cotangent per output to one per array; see ``autodiff.libraries.registry``."""
-        return self.pull_rows(cotangents)
+        return self.program.source.text.count("\n")
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
         """Pulls with rows for the arrays ``asked``, for which the program was made."""
         chosen = []
-        for cotangent, value in zip(cotangents, self._program.examples, strict=True):
+        for cotangent, value in zip(cotangents, self.program.examples, strict=True):
             if value is not None:
                 if not fits(cotangent, value):
                     return pull_as_asked(self._tape_for(cotangent, value), cotangents, asked)
                 chosen.append(cotangent)
         try:
-            return self._program.backward(self._residuals, *chosen)
+            return self.program.backward(self.residuals, *chosen)
         except Diverged:
             return pull_as_asked(self._tape_for(chosen[0], chosen[0]), cotangents, asked)
 
     def _tape_for(self, cotangent: Any, example: Any) -> Tape:
-        if self._call is None:
+        if self.call is None:
             raise TypeError(
-                f"the pullback of model {self._program.name!r}, which is compiled and came from "
+                f"the pullback of model {self.program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
             )
-        if self._watch is not None and self._watch.has_changed():
+        if self.watch is not None and self.watch.has_changed():
             raise NondeterministicModelError(
-                f"something to which model {self._program.name!r} refers has changed since it ran, "
+                f"something to which model {self.program.name!r} refers has changed since it ran, "
                 f"and its pullback runs it again for the cotangent {describe(cotangent)}: pass it "
                 f"as an argument, or say dg.delayed(model, compile=False)"
             )
-        return trace(self._call, self._arrays)[1]
+        return trace(self.call, self.arrays)[1]
+
+    pull = pull_rows  # see ``autodiff.libraries.registry``
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""
-        return arrays_within(self._residuals)
+        return arrays_within(self.residuals)
 
 
 def pull_as_asked(tape: Any, cotangents: Sequence[Any], asked: Collection[int]) -> list[Any]:

@@ -152,9 +152,6 @@ class RecordedTape(Tape):
         held = [HIDDEN.__get__(x) if is_box(x) else x for x in self.held_arrays()]
         return sum({id(array): array.nbytes for array in held}.values())
 
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        return self.pull_rows(cotangents)
-
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
@@ -167,6 +164,8 @@ class RecordedTape(Tape):
         finally:
             recording.is_trusted = False
             require_few(recording)
+
+    pull = pull_rows
 
 
 MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little

@@ -14,6 +14,7 @@ earlier results may be wrong.
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -51,19 +52,19 @@ MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pull
 MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
     that have programs, and the ``refusal`` of more; ``served``: items of sums, one by one;
     ``batches``: programs of many items, by number of way and stacked inputs."""
 
-    __slots__ = ("batches", "calls", "refusal", "served", "signature", "watch", "ways")
-
-    def __init__(self, signature: Signature, watch: References, refusal: str | None, calls: int):
-        self.signature, self.watch = signature, watch
-        self.refusal, self.calls = refusal, calls
-        self.ways: list[Way] = []
-        self.served = 0
-        self.batches: dict[Any, BatchProgram | None] = {}
+    signature: Signature
+    watch: References
+    refusal: str | None
+    calls: int
+    ways: list[Way] = field(default_factory=list)
+    served: int = 0
+    batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
 
 
 class Programs:
