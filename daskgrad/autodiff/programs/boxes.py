@@ -68,16 +68,16 @@ class RecordedCall(Node):
         args: Sequence[Any],
         kwargs: dict,
         argnums: Sequence[int],
-        steps: Sequence["RecordedCall"],
+        calls: Sequence["RecordedCall"],
     ):
-        """A call that the tracer saw; ``steps`` made the boxes at ``argnums``."""
-        recording = steps[0].recording
+        """A call that the tracer saw; ``calls`` made the boxes at ``argnums``."""
+        recording = calls[0].recording
         before = recording.open_calls.pop(sys._getframe(1), None)
         mixed = list(args)
         if before is not None:  # the call has changed this argument in place
             mixed[1] = before
-        for argnum, step in zip(argnums, steps, strict=True):
-            mixed[argnum] = step
+        for argnum, call in zip(argnums, calls, strict=True):
+            mixed[argnum] = call
         self._set(recording, value, fun, mixed, kwargs)
 
     def _set(
@@ -87,14 +87,14 @@ class RecordedCall(Node):
         self.args, self.kwargs = tuple(args), kwargs
         self.place = recording.place if recording.is_trusted else place_here()
         if fun is not None:
-            recording.steps.append(self)
+            recording.calls.append(self)
 
     @classmethod
     def of_call(cls, *parts: Any) -> "RecordedCall":
         """A call that the tracer did not see."""
-        step = cls.__new__(cls)
-        step._set(*parts)
-        return step
+        call = cls.__new__(cls)
+        call._set(*parts)
+        return call
 
     @property
     def name(self) -> str:
@@ -104,18 +104,18 @@ class RecordedCall(Node):
 class Guard(NamedTuple):
     """The model asked whether a value is true."""
 
-    step: RecordedCall
+    call: RecordedCall
     answer: bool
 
 
 class Recording:
-    """The calls of one run: ``inputs``, ``steps`` (guards among them), and ``outputs``, which are
-    steps or constants. ``is_trusted``: the package's own rules run, which look at no number."""
+    """The calls of one run: ``inputs``, ``calls`` (guards among them), and ``outputs``, which are
+    calls or constants. ``is_trusted``: the package's own rules run, which look at no number."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
         self.inputs: list[RecordedCall] = []
-        self.steps: list[RecordedCall | Guard] = []
+        self.calls: list[RecordedCall | Guard] = []
         self.outputs: list[Any] = []
         self.refusal: Unrecordable | None = None
         self.is_trusted = False
@@ -125,14 +125,14 @@ class Recording:
         self._filters = warnings.filters
 
     def release(self) -> None:
-        """Lets go of the steps: they know their recording, and the garbage collector would have to
+        """Lets go of the calls: they know their recording, and the garbage collector would have to
         find them."""
-        for steps in (self.inputs, self.steps, self.outputs):
-            steps.clear()
+        for calls in (self.inputs, self.calls, self.outputs):
+            calls.clear()
 
     def forget(self, count: int) -> None:
-        """Takes back all but the first ``count`` steps."""
-        del self.steps[count:]
+        """Takes back all but the first ``count`` calls."""
+        del self.calls[count:]
         self.open_calls.clear()
         self.refusal = None
 
@@ -208,10 +208,10 @@ class Hiding(Box):
 
     __slots__ = ()
 
-    def __init__(self, value: Any, number: int, step: RecordedCall):
+    def __init__(self, value: Any, number: int, call: RecordedCall):
         set_value(self, value)
         set_trace(self, number)
-        set_node(self, step)
+        set_node(self, call)
 
     @property
     def _value(self) -> Any:
@@ -318,15 +318,15 @@ class RecordingBox(Hiding, ArrayBox):
 
     def boxed(self, constant: Any) -> "RecordingBox":
         """A constant of this recording: calls with it are recorded."""
-        step = RecordedCall.of_call(self._node.recording, constant, same, (constant,), {})
-        return RecordingBox(constant, self._trace, step)
+        call = RecordedCall.of_call(self._node.recording, constant, same, (constant,), {})
+        return RecordingBox(constant, self._trace, call)
 
     @property
     def is_one(self) -> bool:
         """Whether it is the constant one, whatever the data."""
-        step = self._node
+        call = self._node
         return (
-            step.fun is same and not isinstance(step.args[0], RecordedCall) and step.args[0] == 1.0
+            call.fun is same and not isinstance(call.args[0], RecordedCall) and call.args[0] == 1.0
         )
 
     def unboxed(self) -> "RecordingBox":
@@ -338,7 +338,7 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __bool__(self) -> bool:
         answer = bool(HIDDEN.__get__(self))
-        self._node.recording.steps.append(Guard(self._node, answer))
+        self._node.recording.calls.append(Guard(self._node, answer))
         return answer
 
     def __array_function__(self, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -463,8 +463,8 @@ def getitem(array: Any, index: Any) -> Any:
             recording = boxes[0]._node.recording
             value = replace_boxes(index, HIDDEN.__get__)
             refs = replace_boxes(index, lambda box: box._node)
-            step = RecordedCall.of_call(recording, value, tuple, refs, {})
-            index = RecordingBox(value, recording.number, step)
+            call = RecordedCall.of_call(recording, value, tuple, refs, {})
+            index = RecordingBox(value, recording.number, call)
     return GETITEM(array, index)
 
 
@@ -529,10 +529,10 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     if not (isinstance(value, ARRAYS) or are_several):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
     refs, ref_options = [replace_boxes(x, lambda box: box._node) for x in (args, kwargs)]
-    step = RecordedCall.of_call(recording, value, fun, refs, ref_options)
+    call = RecordedCall.of_call(recording, value, fun, refs, ref_options)
     if not are_several:
-        return RecordingBox(value, recording.number, step)
-    parts = [part_of(step, number, part) for number, part in enumerate(value)]
+        return RecordingBox(value, recording.number, call)
+    parts = [part_of(call, number, part) for number, part in enumerate(value)]
     return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
 
 
@@ -545,8 +545,8 @@ def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None
     """One of several values, as data."""
     if value is None:
         return None
-    step = RecordedCall.of_call(parts.recording, value, operator.getitem, (parts, number), {})
-    return RecordingBox(value, parts.recording.number, step)
+    call = RecordedCall.of_call(parts.recording, value, operator.getitem, (parts, number), {})
+    return RecordingBox(value, parts.recording.number, call)
 
 
 def power(base: Any, exponent: Any) -> Any:
@@ -573,7 +573,7 @@ INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"]
 
 
 def install() -> None:
-    """Has the tracer make boxes of this kind for steps; once in a process."""
+    """Has the tracer make boxes of this kind for calls; once in a process."""
     if RecordingBox not in box_types:
         with _installing:
             if RecordingBox not in box_types:
@@ -613,9 +613,9 @@ def not_boxed(value: Any, number: int, node: Any) -> Any:
     raise KeyError  # the tracer's own error follows
 
 
-def not_positional(step: RecordedCall) -> Exception:
-    return step.recording.refuse(
-        f"{step.name} uses a traced value that is not a positional argument of it"
+def not_positional(call: RecordedCall) -> Exception:
+    return call.recording.refuse(
+        f"{call.name} uses a traced value that is not a positional argument of it"
     )
 
 

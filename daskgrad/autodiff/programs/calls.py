@@ -151,10 +151,10 @@ def order_of(array: Any) -> list[int]:
 
 
 def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList:
-    """The calls of a recording in NumPy's terms; the pullback begins at step ``end``."""
+    """The calls of a recording in NumPy's terms; the pullback begins at call ``end``."""
     made: dict[Any, Any] = {}
-    for step in recording.inputs:
-        made[step] = NumpyCall(None, (), {}, step.value)
+    for recorded in recording.inputs:
+        made[recorded] = NumpyCall(None, (), {}, recorded.value)
     calls: list[NumpyCall] = []
     place: Any = None
 
@@ -162,33 +162,33 @@ def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList
         calls.append(NumpyCall(fun, args, kwargs, value, place))
         return calls[-1]
 
-    steps: list[Any] = [*recording.steps, None]
-    for number, step in enumerate(steps):
+    recorded_calls: list[Any] = [*recording.calls, None]
+    for number, recorded in enumerate(recorded_calls):
         if number == end:
             emit(cut, (), {}, None)
-        if step is None:
+        if recorded is None:
             break
-        if isinstance(step, Guard):
-            emit(guard, (made[step.step], step.answer), {}, None)
+        if isinstance(recorded, Guard):
+            emit(guard, (made[recorded.call], recorded.answer), {}, None)
             continue
-        place = step.place
-        args, kwargs = replaced((step.args, step.kwargs), made, RecordedCall)
+        place = recorded.place
+        args, kwargs = replaced((recorded.args, recorded.kwargs), made, RecordedCall)
         for part in calls_in((args, kwargs)):
-            if part.fun in PARTS and step.fun is not sparse_add and part not in calls:
+            if part.fun in PARTS and recorded.fun is not sparse_add and part not in calls:
                 calls.append(part)
-        call = made[step] = translated(step, args, kwargs, emit)
+        call = made[recorded] = translated(recorded, args, kwargs, emit)
         is_new = bool(calls) and call is calls[-1]
         if is_new and (may_vary(call) if number < end else is_masked(call)):
             emit(stay, (call, kind_of(call.value)), {}, None)
-    inputs = [made[step] for step in recording.inputs]
+    inputs = [made[recorded] for recorded in recording.inputs]
     outputs = replaced(recording.outputs, made, RecordedCall)
     recording.release()
     return CallList(inputs, calls, outputs, count, seeds)
 
 
-def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> Any:
-    """The call that a step stands for: of the function that a primitive of autograd's wraps."""
-    fun = step.fun
+def translated(recorded: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> Any:
+    """A recorded call as a call of the function that a primitive of autograd's wraps."""
+    fun = recorded.fun
     if fun is same:
         return args[0]
     if fun is call_rule:
@@ -199,25 +199,25 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
         if isinstance(args[0], tuple | dict):  # the cotangents of several values
             return args[0][args[1]]
         if selects_columns(*args):
-            return emit(kernels.columns, (args[0], *args[1]), {}, step.value)
-        return emit(operator.getitem, args, {}, step.value)
+            return emit(kernels.columns, (args[0], *args[1]), {}, recorded.value)
+        return emit(operator.getitem, args, {}, recorded.value)
     if fun in (operator.iadd, VSpace.mut_add, VSpace.add):
         first, *rest = args if fun is operator.iadd else args[1:]
         if first is None:  # zeros, of which autograd makes a copy that may be changed
-            first = zeros_of(emit, args[0], step.value)
+            first = zeros_of(emit, args[0], recorded.value)
         if isinstance(first, tuple | dict) or not isinstance(first, NumpyCall):
             return sum_of(emit, fun is not VSpace.add, first, *rest)
         is_fresh = fun is not VSpace.add and type(first.value) is np.ndarray
-        return emit(plus if is_fresh else np.add, (first, *rest), {}, step.value)
+        return emit(plus if is_fresh else np.add, (first, *rest), {}, recorded.value)
     if fun is add_at.fun:
         first, index, g, distinct = args
         if not isinstance(first, NumpyCall):
             is_zero = not (first.any() or np.signbit(first.real).any())
             zeros = np.zeros, (first.shape, first.dtype)
-            first = emit(*(zeros if is_zero else (np.array, (first,))), {}, step.value)
-        return emit(add_to, (first, index, g, distinct), {}, step.value)
+            first = emit(*(zeros if is_zero else (np.array, (first,))), {}, recorded.value)
+        return emit(add_to, (first, index, g, distinct), {}, recorded.value)
     if fun in PARTS:
-        return NumpyCall(fun, args, {}, step.value)  # a part of the next one
+        return NumpyCall(fun, args, {}, recorded.value)  # a part of the next one
     if fun is sparse_add and isinstance(args[0], ContainerVSpace):
         return with_part(emit, *args)
     if fun is sparse_add:
@@ -225,35 +225,35 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
         if not isinstance(piece, NumpyCall):
             dense = space.zeros() if previous is None else previous
             add = piece.mut_add if previous is None else partial(add_sparse, piece)
-            return add(dense) if previous is None else emit(add, (dense,), {}, step.value)
+            return add(dense) if previous is None else emit(add, (dense,), {}, recorded.value)
         g, index, _ = piece.args
         if previous is None:
-            previous = zeros_of(emit, space, step.value)
+            previous = zeros_of(emit, space, recorded.value)
         elif not isinstance(previous, NumpyCall):
-            previous = emit(np.array, (previous,), {}, step.value)
+            previous = emit(np.array, (previous,), {}, recorded.value)
         distinct = names_no_entry_twice(value_of(index))
-        return emit(add_to, (previous, index, g, distinct), {}, step.value)
+        return emit(add_to, (previous, index, g, distinct), {}, recorded.value)
     if fun in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"} and len(args) <= 2:
         options = {"axis": None, **dict(zip(("axis",), args[1:], strict=False)), **kwargs}
         if options.get("keepdims") in (np._NoValue, False):
             options.pop("keepdims", None)
         if type(value_of(args[0])) is np.ndarray and value_of(args[0]).dtype.kind in "fcb":
-            return emit(REDUCTIONS[fun], args[:1], options, step.value)
+            return emit(REDUCTIONS[fun], args[:1], options, recorded.value)
     if kwargs.get("order", "") in (None, "C") and raw(fun) in (np.reshape, np.ravel):
         kwargs = {name: value for name, value in kwargs.items() if name != "order"}
     if fun is numpy_wrapper._array_from_scalar_or_array and args[:2] == ((), {}):
-        return emit(np.array, args[2:], {}, step.value)
+        return emit(np.array, args[2:], {}, recorded.value)
     if fun is numpy_wrapper.array_from_args and args[:2] == ((), {}):
-        return emit(np.array, (list(args[2:]),), {}, step.value)
+        return emit(np.array, (list(args[2:]),), {}, recorded.value)
     if fun is numpy_wrapper.concatenate_args:
-        return emit(np.concatenate, (args[1:], args[0]), {}, step.value)
+        return emit(np.concatenate, (args[1:], args[0]), {}, recorded.value)
     if type(fun).__name__ == "builtin_function_or_method" and hasattr(fun, "__self__"):
         ufunc = fun.__self__
         if isinstance(ufunc, np.ufunc) and fun.__name__ == "reduce" and "axis" not in kwargs:
             kwargs = {"axis": args[1] if len(args) > 1 else 0, **kwargs}
             args = args[:1]
             fun = REDUCE.get(ufunc, fun)
-    return emit(raw(fun), args, kwargs, step.value)
+    return emit(raw(fun), args, kwargs, recorded.value)
 
 
 PARTS = {untake, container_untake}  # the next call, a sum, makes them anew

@@ -95,13 +95,13 @@ def run_on_boxes(
     active: Sequence[int],
     asked: Sequence[int],
 ) -> tuple[list[Any], list[Any], int]:
-    """Outputs and cotangents as steps or constants; examples of the outputs' cotangents; and the
-    number of the model's steps."""
+    """Outputs and cotangents as calls or constants; examples of the outputs' cotangents; and the
+    number of the model's calls."""
 
     def box_of(value: Any) -> RecordingBox:
-        step = RecordedCall.of_call(recording, value, None, (), {})
-        recording.inputs.append(step)
-        return RecordingBox(value, recording.number, step)
+        call = RecordedCall.of_call(recording, value, None, (), {})
+        recording.inputs.append(call)
+        return RecordingBox(value, recording.number, call)
 
     boxes = list(map(box_of, leaves))
 
@@ -118,7 +118,7 @@ def run_on_boxes(
     if recording.refusal:
         raise recording.refusal
     require_no_slices(tape, [leaves[place] for place in active], asked)
-    end, recording.is_trusted = len(recording.steps), True
+    end, recording.is_trusted = len(recording.calls), True
     examples = [example_of(*pair) for pair in zip(outputs, tape.ends, strict=True)]
     seeds = [None if example is None else box_of(example) for example in examples]
     pulled = tape.pull_rows(seeds, asked) if asked else tape.pull(seeds)
@@ -182,10 +182,10 @@ def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Tap
 
 
 def require_few(recording: Recording) -> None:
-    steps = recording.steps
-    held = sum([getattr(step.value, "nbytes", 0) for step in steps if type(step) is RecordedCall])
-    if len(steps) > MOST_STEPS or held > MOST_HELD:
-        raise Unrecordable(f"it takes {len(steps):,} calls and more, which hold {held:,} bytes")
+    calls = recording.calls
+    held = sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
+    if len(calls) > MOST_STEPS or held > MOST_HELD:
+        raise Unrecordable(f"it takes {len(calls):,} calls and more, which hold {held:,} bytes")
 
 
 def require_no_slices(tape: Tape, arrays: Sequence[Any], asked: Collection[int]) -> None:
@@ -282,7 +282,7 @@ def attempt(
 ) -> Any:
     """Runs a rule on boxes; if it fails, its calls are forgotten, and ``otherwise`` runs."""
     before = recording.is_trusted, recording.place, recording.refusal
-    count = len(recording.steps)
+    count = len(recording.calls)
     recording.is_trusted, recording.place = fun in KNOWN, place
     try:
         result = run()
