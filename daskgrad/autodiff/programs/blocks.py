@@ -85,7 +85,7 @@ class KnownItems:
     def run(self, block: TracedBlock, start: int) -> Run:
         """The results of items from ``start`` on: of many if the first goes in batches."""
         group, entry = self._look_up(block, start)
-        is_in_batches = entry is not None and entry.served >= SERVED
+        is_in_batches = entry is not None and entry.served >= SERVED and entry.may_have_batches
         stop = min(start + (group.most if is_in_batches else AT_A_TIME), block.count)
         items = ItemRun(block, start, stop, self._looks)
         kinds = [(places, *self._look_up(block, start + places[0])) for places in items.kinds()]
@@ -96,13 +96,14 @@ class KnownItems:
         whole = side_by_side(parts, items.count)
         if whole is not None:
             return whole
-        results: list[Any] = [None] * items.count
+        count = items.count if parts else min(items.count, AT_A_TIME)
+        results: list[Any] = [None] * count
         for done, values, gradients in parts:
             for place, result in zip(done, TermRun(values, gradients).each(), strict=True):
                 results[place] = result
         for places, group, entry in kinds:
             for place in places:
-                if results[place] is None:
+                if place < count and results[place] is None:
                     results[place] = group.result(entry, items, place) or Pending(entry)
         return results
 
@@ -311,10 +312,11 @@ class ItemGroup:
 
     def by_batches(self, entry: Entry, items: ItemRun, places: np.ndarray) -> Iterator[Part]:
         """The results of items of one kind, as far as they go in batches."""
+        own = tuple([at for at, *_ in self._own])
         firsts = [items.columns[field].leaf(places[0], leaf) for _, field, leaf in self._own]
         if not firsts or not all([x.flags.c_contiguous for x in firsts if type(x) is np.ndarray]):
+            entry.batches[0, own] = None
             return
-        own = tuple([at for at, *_ in self._own])
         for number, way in enumerate(entry.ways):
             if len(places) < LEAST:
                 return

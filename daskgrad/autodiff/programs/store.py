@@ -66,6 +66,11 @@ class Entry:
     served: int = 0
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
 
+    @property
+    def may_have_batches(self) -> bool:
+        """Whether batches were not found to take more time."""
+        return not self.batches or any([batch is not None for batch in self.batches.values()])
+
 
 class Programs:
     """The programs of one function, by signature; it does not keep the function alive.
