@@ -111,14 +111,15 @@ class KnownItems:
         """The items that an item goes with, and the entry of its kind, if it gets programs."""
         flat = [taken_apart(field[number]) for field in block.fields]
         kind = kind_of_item(flat, self._looks)
-        if kind not in self._known:
+        known = self._known.get(kind)
+        if known is None:
             family = kind_of_item(flat, self._looks, sort_of_leaf)
             group = self._groups.get(family)
             if group is None or not group.serves_sizes:
                 group = self._groups[family] = ItemGroup(block, number, kind, self._looks)
                 self._watch = self._watch or group.watch
-            self._known[kind] = group, group.entry_of(kind)
-        return self._known[kind]
+            known = self._known[kind] = group, group.entry_of(kind)
+        return known
 
 
 def side_by_side(parts: Sequence[Part], count: int) -> TermRun | None:
@@ -130,9 +131,17 @@ def side_by_side(parts: Sequence[Part], count: int) -> TermRun | None:
     columns = list(zip(*[gradients for *_, gradients in parts], strict=True))
     if any([len(set(map(kind_of_rows, column))) > 1 for column in columns]):
         return None
-    order = np.argsort(np.concatenate([places for places, *_ in parts]))
-    values = np.concatenate([values for _, values, _ in parts])[order]
-    return TermRun(values, [c[0] if c[0] is None else np.concatenate(c)[order] for c in columns])
+    run = TermRun(np.empty(count), [empty_rows(column[0], count) for column in columns])
+    for places, values, gradients in parts:
+        run.values[places] = values
+        for rows, some in zip(run.gradients, gradients, strict=True):
+            if rows is not None:
+                rows[places] = some
+    return run
+
+
+def empty_rows(rows: Any, count: int) -> Any:
+    return None if rows is None else np.empty((count, *rows.shape[1:]), rows.dtype)
 
 
 def kind_of_rows(rows: Any) -> Any:
@@ -234,7 +243,9 @@ def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_of_leaf) -> Kind
     """A key of an item; ``kind`` is that of a leaf."""
     return tuple(
         [
-            (structure, order_within(structure), *[kind(leaf, looks) for leaf in leaves])
+            (None, b"", kind(leaves[0], looks))  # as most are; its hash takes less time
+            if structure is LEAF
+            else (structure, order_within(structure), *[kind(leaf, looks) for leaf in leaves])
             for leaves, structure in flat
         ]
     )

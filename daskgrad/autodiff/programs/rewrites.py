@@ -23,6 +23,7 @@ from daskgrad.autodiff.programs.calls import (
     NumpyCall,
     calls_in,
     cut,
+    guard,
     may_raise,
     replaced,
     value_of,
@@ -429,6 +430,16 @@ def length(call: NumpyCall, emit: Callable) -> Any:
     if others or call.kwargs or not is_usual:
         return None
     return emit(np.sqrt, (emit(np.dot, (x, x)),))
+
+
+@rule(guard)
+def of_number(call: NumpyCall, emit: Callable) -> Any:
+    """A branch on ``np.all`` of one number is one on the number."""
+    question, answer = call.args
+    if question.fun not in (np.all, np.any) or len(question.args) > 1 or question.kwargs:
+        return None
+    number = question.args[0]
+    return None if np.ndim(value_of(number)) else emit(guard, (number, answer), {}, None)
 
 
 QUICKER = {

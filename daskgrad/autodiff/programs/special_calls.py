@@ -31,10 +31,12 @@ def logsumexp(a: np.ndarray, axis: Any = None, keepdims: bool = False) -> Any:
     rest = a - most
     np.exp(rest, rest)
     rest[is_most] = 0.0
-    total, count = np.add.reduce(rest, **how), np.float64(np.count_nonzero(is_most))
-    if not is_vector:
+    total = np.add.reduce(rest, **how)
+    if np.count_nonzero(is_most) == most.size:  # one in each sum, as nearly always
+        result = np.log1p(total) + most
+    else:
         count = np.add.reduce(is_most, **how, dtype=np.float64)
-    result = np.log1p(total / count) + np.log(count) + most
+        result = np.log1p(total / count) + np.log(count) + most
     return result if is_vector or keepdims else result.squeeze(axis=axis)[()]
 
 

@@ -144,7 +144,7 @@ class Whole(Programs):
                 kinds.append(kind_of(arg, leaves))
             if out is not None:
                 kinds.append(kind_of(out, []))
-                storage = flatten(out)[0]
+                storage = [out] if type(out) is np.ndarray else flatten(out)[0]
                 require_separate(storage, leaves)
         except Unusual:
             return otherwise()
