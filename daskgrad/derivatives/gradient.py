@@ -181,8 +181,7 @@ def value_and_grad(
     asked = as_asked(sparse, repr(name))
     require_no_storage_of_rows(out, asked, name)
 
-    stores = out is not None
-    objective = None if has_aux else objective_of(fun, name, argnums, asked, stores)
+    objective = None if has_aux else objective_of(fun, name, argnums, asked)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if objective is None or kwargs:

@@ -16,9 +16,9 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import SentFunction, inside_model
 from daskgrad.autodiff.programs.backend import prepare
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.recording import recording_models
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.watch import MODELS, Watch
+from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.whole import Whole
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.descriptions import is_integer
@@ -67,18 +67,17 @@ class Objective:
     ``daskgrad_pushed``: what programs are kept by.
     """
 
-    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: Asked, stores: bool):
+    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: Asked):
         self.fun, self.name, self.argnums, self.sparse = fun, name, argnums, sparse
-        self.stores = stores
         self.numbers = tuple(map(int, np.ravel(argnums)))
-        how = self.numbers, is_integer(argnums), sparse, stores
+        how = self.numbers, is_integer(argnums), sparse
         self.daskgrad_pushed = (fun, "value and gradient", *how)
         self.is_vouched = type(fun) is DelayedModel and fun.model.backend == "compiled"
         self._found: tuple[Any, Any, Any] = UNKNOWN
         self._calls = 0
 
     def __reduce__(self) -> tuple:
-        return Objective, (self.fun, self.name, self.argnums, self.sparse, self.stores)
+        return Objective, (self.fun, self.name, self.argnums, self.sparse)
 
     def call(self, args: tuple, otherwise: Callable[[], Any], out: Any) -> Any:
         """What ``otherwise()`` returns, by a program where there is one."""
@@ -100,7 +99,7 @@ class Objective:
                 self._found = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                self._found = programs, watch, Watch(self.fun, watch.room, self.is_vouched)
+                self._found = programs, watch, References(self.fun, watch.room, self.is_vouched)
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:
@@ -125,7 +124,7 @@ class Recorded:
 
     def __init__(self, objective: Objective, seconds: float):
         self._of, self._seconds = objective, seconds
-        self.daskgrad_pushed, self.stores = objective.daskgrad_pushed, objective.stores
+        self.daskgrad_pushed = objective.daskgrad_pushed
         self.context: Any = None
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:

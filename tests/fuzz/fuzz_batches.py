@@ -13,11 +13,11 @@ from fuzz_programs import SENSELESS, points, program, silence
 
 import daskgrad as dg
 from daskgrad.autodiff.programs.batches import Parted, batched
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.program import written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.writing import written, written_as_one
 from daskgrad.autodiff.rules.declaration import Diverged
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, np.nan, 1e-310, 1e300, 0.5])

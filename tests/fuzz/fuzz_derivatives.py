@@ -10,8 +10,8 @@ import fuzz_programs
 import numpy as np
 from recorded import program_of
 
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged, Refusal
 from daskgrad.autodiff.tape.forward import linearize
 from daskgrad.autodiff.tape.reverse import trace

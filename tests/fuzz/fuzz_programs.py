@@ -13,8 +13,8 @@ from fuzz_operations import OPERATIONS, M, N
 from recorded import program_of
 
 import daskgrad as dg
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 

@@ -12,8 +12,8 @@ import numpy as np
 from captured_calls import ones_like
 from recorded import program_of
 
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 

@@ -1,8 +1,8 @@
 """Programs of functions of leaves, as models get them."""
 
+from daskgrad.autodiff.programs.program import written
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
-from daskgrad.autodiff.programs.writing import written
 
 
 def program_of(fun, leaves, active, asked=()):

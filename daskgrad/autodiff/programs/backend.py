@@ -1,13 +1,14 @@
-"""The backend of compiled models: autograd's, with programs in place of tapes where there are any.
+"""The backend of compiled models: autograd's, with programs in place of tapes.
 
-Programs are kept with the model's function; or, where a model was sent and each task unpickles it
-anew, by the digest of its pickle; or, where a function that refers to constants alone is defined
-anew for each evaluation, by its code and these.
+Programs are kept with the model's function. Each task unpickles a sent model anew: its programs are
+kept by the digest of its pickle. Programs of a function that is defined anew for each evaluation,
+and refers to constants alone, are kept by its code and these constants.
 """
 
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,18 +26,16 @@ MOST_MODELS = 1024
 MOST_PARTS = 256  # of one
 
 _sent: dict[Any, Programs] = {}
-_defined: dict[Any, tuple[list, Programs]] = {}  # with what the key tells apart by identity
+_defined: dict[Any, tuple[list, Programs]] = {}  # with all that the key names by identity
 _here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
 
 
-class Compiled:
+@dataclass(slots=True, eq=False, repr=False)
+class CompiledModel:
     """A model's function, and its programs in this process."""
 
-    __slots__ = ("fun", "programs")
-
-    def __init__(self, fun: Callable, programs: Programs):
-        self.fun = fun
-        self.programs = programs
+    fun: Callable
+    programs: Programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
@@ -44,56 +43,58 @@ class Compiled:
 
 def prepare(
     fun: Any, is_vouched: bool = True, kind: Callable[[bool], Programs] = Programs
-) -> Compiled:
-    """The function of a model with its programs, which earlier calls may have made."""
-    if type(fun) is Compiled:
+) -> CompiledModel:
+    """The function of a model with its programs, some of them from earlier calls."""
+    if type(fun) is CompiledModel:
         return fun
 
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
-        return Compiled(fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS))
+        return CompiledModel(
+            fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS)
+        )
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
-    base, *how = *pushed, is_vouched
+    base, *options = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive
-        return Compiled(fun, make())
-    found = Key()
-    key = found.of(base), *how
-    if not found.owners:
-        made = kept_or_made(_defined, key, lambda: (found.held, make()), MOST_MODELS)
-        return Compiled(fun, made[1])
+        return CompiledModel(fun, make())
+    maker = Key()
+    key = maker.of(base), *options
+    if not maker.owners:
+        made = kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)
+        return CompiledModel(fun, made[1])
     try:
-        return Compiled(fun, programs_of(found, key, make))
+        return CompiledModel(fun, programs_of(maker, key, make))
     except TypeError:  # there are no weak references to something that it refers to
-        found.owners = [base]
+        maker.owners = [base]
     try:
-        return Compiled(fun, programs_of(found, (id(base), *how), make))
+        return CompiledModel(fun, programs_of(maker, (id(base), *options), make))
     except TypeError:
-        return Compiled(fun, make())
+        return CompiledModel(fun, make())
 
 
-def programs_of(found: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
-    """The programs that go with objects of this process."""
+def programs_of(maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
+    """The programs that live as long as some objects of this process."""
     known = _here.get(key)
     if known is None:
-        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in found.owners]
-        known = _here.setdefault(key, (found.held, refs, make()))
+        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in maker.owners]
+        known = _here.setdefault(key, (maker.held, refs, make()))
     return known[2]
 
 
 class Key:
-    """Keys for all that are the same by their content: constants, and functions of one code,
-    methods and partials that refer to such.
+    """Makes keys that are equal for equal content: constants, and functions of one code, methods
+    and partials that refer to constants.
 
-    ``held``: what a key names by its identity; ``owners``: the same of what is not to be kept
-    alive, such as objects, whose programs go with them.
+    ``held``: things that a key names by identity; ``owners``: objects that it names so, and does
+    not keep alive.
     """
 
     def __init__(self) -> None:
         self.held: list[Any] = []
         self.owners: list[Any] = []
         self._left = MOST_PARTS
-        self._open: set[int] = set()  # functions that are being read, which may refer to themselves
+        self._open: set[int] = set()  # functions that are read now: they may refer to themselves
 
     def of(self, value: Any) -> tuple:
         kind = type(value)
@@ -115,12 +116,12 @@ class Key:
         if not parts:  # nearly always
             return name
         self._open.add(id(value))
-        found = (*name, *map(self.of, parts))
+        key = (*name, *map(self.of, parts))
         self._open.discard(id(value))
-        return found
+        return key
 
     def _parts(self, value: Any) -> tuple[tuple, Sequence[Any] | None]:
-        """What to call something, and what it consists of, if that is all there is to it."""
+        """The name and the parts of a thing; no parts if it has others, too."""
         kind = type(value)
         if kind is types.FunctionType and not vars(value):
             self.held += (value.__code__, value.__globals__)
@@ -142,13 +143,13 @@ class Key:
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], Any]:
     """The value of a call, and its tape (see ``autodiff.libraries.registry``)."""
-    if type(fun) is TracedCall and type(fun.fun) is Compiled:
+    if type(fun) is TracedCall and type(fun.fun) is CompiledModel:
         return fun.fun.programs.trace(fun.fun.fun, fun, arrays)
     return tape.trace(fun, arrays)
 
 
-class Evaluation(TracedCall):
-    """A call of which only the value is wanted: none of its arguments is traced."""
+class ValueCall(TracedCall):
+    """A call for its value: none of its arguments is traced."""
 
     __slots__ = ("_args", "_kwargs")
 
@@ -165,21 +166,20 @@ class Evaluation(TracedCall):
 
 
 def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
-    """The value of a call: by a program for what traces within, the tangents of a model."""
-    model: Any = fun.fun if type(fun) is Compiled else fun
+    """The value of a call; by a program for tangents of a model, which traces within."""
+    model: Any = fun.fun if type(fun) is CompiledModel else fun
     if hasattr(model, "daskgrad_digest"):
         model = model.load()
     if not hasattr(model, "daskgrad_pushed"):
         return tape.run(fun, args, kwargs)
     prepared = prepare(fun, is_vouched)
-    call = Evaluation(prepared, args, kwargs)
+    call = ValueCall(prepared, args, kwargs)
     leaves, _ = prepared.programs.trace(prepared.fun, call, [])
     return unflatten(call.structure, leaves)
 
 
 class CompiledBackend:
-    """autograd's backend with programs: of all models, or if nobody ``is_vouched`` for them, of
-    those whose code tells that they are pure."""
+    """autograd's backend with programs: of all models, or of pure ones unless ``is_vouched``."""
 
     finds_writes = False
     dumps = staticmethod(tape.dumps)

@@ -1,9 +1,9 @@
 """Batches: from the calls of one item to a list for many, stacked along a new first axis.
 
-``FORMS`` tells, for each function, how one call serves all items with the very bits of a call for
-each: a form gets the item's call and the batch, and appends calls, or returns ``None``. Whatever
-has no form, and whatever a form would give another kind or order in memory, is looped over. A call
-in which no item has a share stays as it is.
+``FORMS`` tells, for each function, how one call serves all items with the bits of a call for each:
+a form gets the item's call and the batch, and appends calls, or returns ``None``. A call without a
+form, or with another kind or order in memory by its form, is looped over. A call that does not
+depend on the item stays as it is.
 """
 
 import operator
@@ -14,13 +14,14 @@ import numpy as np
 from autograd.numpy import numpy_wrapper
 
 from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import (
     NUMBERS,
     REDUCE,
     STATEMENTS,
-    Call,
     CallList,
-    Loop,
+    ItemLoop,
+    NumpyCall,
     add_to,
     calls_in,
     guard,
@@ -31,10 +32,9 @@ from daskgrad.autodiff.programs.calls import (
     value_of,
 )
 from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen
-from daskgrad.autodiff.rules.math_reductions import kept_shape, pull_extreme, spread
+from daskgrad.autodiff.rules.math_reductions import pull_extreme, spread
 
 EXAMPLES = 2  # items of the example, on which each form is tried
 EVERY = slice(None)
@@ -42,7 +42,7 @@ FORMS: dict[Any, Callable] = {}
 
 
 class Parted(Exception):
-    """The items go different ways; ``mask``: those that go this one."""
+    """The items go different ways; ``mask`` has the items that go this one."""
 
     def __init__(self, mask: np.ndarray):
         self.mask = mask
@@ -57,28 +57,28 @@ def form(*funs: Any) -> Callable:
 
 
 class Batching:
-    """The calls of a batch while they are made: ``made`` has what stands for each of the item's,
-    and ``rows`` those with an axis of items."""
+    """The calls of a batch: ``made`` maps the item's calls to them, and ``rows`` has the calls with
+    an axis of items."""
 
     def __init__(self, program: CallList, own: Sequence[int]):
-        self.calls: list[Call] = []
-        self.made: dict[Call, Any] = {}
-        self.rows: set[Call] = set()
-        self.inputs: list[Call] = []
+        self.calls: list[NumpyCall] = []
+        self.made: dict[NumpyCall, Any] = {}
+        self.rows: set[NumpyCall] = set()
+        self.inputs: list[NumpyCall] = []
         self.place: Any = None
         for number, item in enumerate(program.inputs):
             new = item
             if number in own:
-                new = Call(None, (), {}, np.stack([np.asarray(item.value)] * EXAMPLES))
+                new = NumpyCall(None, (), {}, np.stack([np.asarray(item.value)] * EXAMPLES))
                 self.rows.add(new)
             self.inputs.append(new)
             self.made[item] = new
         self.count = self.emit(len, (self.inputs[own[0]],))
 
-    def emit(self, fun: Callable, args: Sequence[Any], kwargs: dict | None = None) -> Call:
+    def emit(self, fun: Callable, args: Sequence[Any], kwargs: dict | None = None) -> NumpyCall:
         kwargs = kwargs or {}
         value = fun(*map(value_of, args), **value_of(kwargs))
-        self.calls.append(Call(fun, args, kwargs, value, self.place))
+        self.calls.append(NumpyCall(fun, args, kwargs, value, self.place))
         return self.calls[-1]
 
     def is_own(self, argument: Any) -> bool:
@@ -99,20 +99,20 @@ class Batching:
         return self.emit(operator.getitem, (self.new(argument), (EVERY, *[None] * missing)))
 
     def repeated(self, argument: Any) -> Any:
-        """With an axis of items, of an argument that may have none."""
+        """An argument with an axis of items."""
         if self.is_own(argument):
             return self.new(argument)
         value = np.asarray(value_of(argument))
-        if isinstance(argument, Call) and argument.fun is np.zeros:
+        if isinstance(argument, NumpyCall) and argument.fun is np.zeros:
             return self.emit(np.zeros, (self.shape(*value.shape), value.dtype))
         return self.emit(repeat, (self.new(argument), self.count))
 
-    def add(self, call: Call) -> None:
-        """Makes what stands for one call of the item."""
+    def add(self, call: NumpyCall) -> None:
+        """Makes the batch's call for one call of the item."""
         self.place = call.place
         if not self.is_own((call.args, call.kwargs)):
             args, kwargs = self.new((call.args, call.kwargs))
-            self.made[call] = Call(call.fun, args, kwargs, call.value, call.place)
+            self.made[call] = NumpyCall(call.fun, args, kwargs, call.value, call.place)
             self.calls.append(self.made[call])
         elif call.fun is stay:
             self.emit(stay_rows, self.new(call.args))
@@ -122,7 +122,7 @@ class Batching:
             new = self.made[call] = self.new_rows(call)
             self.rows.add(new)
 
-    def new_rows(self, call: Call) -> Call:
+    def new_rows(self, call: NumpyCall) -> NumpyCall:
         before = len(self.calls)
         make = FORMS.get(call.fun) or (elementwise if isinstance(call.fun, np.ufunc) else None)
         values = [part.value for part in calls_in((call.args, call.kwargs))]
@@ -144,18 +144,18 @@ class Batching:
         rows = [self.made[part] for part in parts]
         if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
             raise Unrecordable("a function takes several values of an item at once")
-        return self.emit(Loop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
+        return self.emit(ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
-    """The calls of a batch, for which the inputs ``own`` are stacked, and the names of functions
-    that are looped over. Its outputs are rows, but for those that are ``None``."""
+    """The calls of a batch, with the inputs ``own`` stacked, and the names of functions that are
+    looped over. The outputs are rows or ``None``."""
     batch = Batching(program, own)
     for call in program.calls:
         batch.add(call)
     outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
     calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
-    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is Loop]
+    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is ItemLoop]
     return calls, loops
 
 
@@ -171,11 +171,11 @@ def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
 
 
 def is_backwards(value: Any) -> bool:
-    """Whether NumPy's loops for vectors do not take an array alone, and do take rows of it."""
+    """Whether NumPy takes another loop for the array than for rows of it."""
     return isinstance(value, np.ndarray) and min(value.strides, default=0) < 0
 
 
-# --------------------------------------------------------------- what the batch calls of its own
+# -------------------------------------------------------------------- functions of batches alone
 
 
 def repeat(value: Any, count: int) -> np.ndarray:
@@ -204,11 +204,17 @@ STATEMENTS |= {guard_rows, stay_rows}
 
 LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.abs}
 BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle}
-BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, kernels.clip}
+BY_ENTRIES |= {
+    np.zeros_like,
+    np.ones_like,
+    numpy_wrapper._astype.fun,
+    kernels.clip,
+    pull_chosen.fun,
+}
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
-def elementwise(call: Call, batch: Batching) -> Any:
+def elementwise(call: NumpyCall, batch: Batching) -> Any:
     fun, ndim = call.fun, np.ndim(call.value)
     if isinstance(fun, np.ufunc) and (fun.signature or fun.nout > 1 or fun in (np.fmax, np.fmin)):
         return None
@@ -225,36 +231,21 @@ def elementwise(call: Call, batch: Batching) -> Any:
     return batch.emit(fun, [batch.lift(arg, ndim) for arg in call.args], call.kwargs)
 
 
-@form(pull_chosen.fun)
-def of_chosen(call: Call, batch: Batching) -> Any:
-    return batch.emit(chosen_rows, [batch.lift(arg, np.ndim(call.value)) for arg in call.args])
-
-
-def chosen_rows(g: Any, x: Any, ans: Any, y: Any) -> Any:
-    return g * ((x == ans) / (1.0 + (x == y)))
-
-
 @form(np.outer)
-def outer(call: Call, batch: Batching) -> Any:
-    rows, columns = np.shape(call.value)
+def outer(call: NumpyCall, batch: Batching) -> Any:
     x, y = map(batch.repeated, call.args)
-    return batch.emit(
-        operator.mul,
-        (
-            batch.emit(np.reshape, (x, batch.shape(rows, 1))),
-            batch.emit(np.reshape, (y, batch.shape(1, columns))),
-        ),
-    )
+    rows = batch.emit(operator.getitem, (x, (EVERY, EVERY, None)))
+    return batch.emit(operator.mul, (rows, batch.emit(operator.getitem, (y, (EVERY, None)))))
 
 
 @form(spread.fun, np.broadcast_to)
-def spread_rows(call: Call, batch: Batching) -> Any:
+def spread_rows(call: NumpyCall, batch: Batching) -> Any:
     shape = np.shape(call.value)
     return batch.emit(call.fun, (batch.lift(call.args[0], len(shape)), batch.shape(*shape)))
 
 
 @form(plus)
-def plus_rows(call: Call, batch: Batching) -> Any:
+def plus_rows(call: NumpyCall, batch: Batching) -> Any:
     array, other = call.args
     return batch.emit(plus, (batch.repeated(array), batch.lift(other, np.ndim(call.value))))
 
@@ -263,7 +254,7 @@ def plus_rows(call: Call, batch: Batching) -> Any:
 
 OVER_ALL = {np.sum, np.prod, np.max, np.min, np.all, np.any, np.mean}
 OVER_ALL |= set(REDUCE.values()) | {np.count_nonzero}  # where no axis stands for all
-AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, and the usual axis
+AXES: dict[Any, tuple[str, Any]] = {  # names of arguments after the first, and the default axis
     **dict.fromkeys(OVER_ALL, ("axis", None)),
     **dict.fromkeys(REDUCE.values(), ("axis", 0)),
     **dict.fromkeys((np.cumsum, np.cumprod, np.argmax, np.argmin, np.flip), ("axis", None)),
@@ -275,13 +266,13 @@ AXES: dict[Any, tuple[str, Any]] = {  # names of the arguments after the first, 
 
 
 @form(*AXES)
-def along(call: Call, batch: Batching) -> Any:
+def along(call: NumpyCall, batch: Batching) -> Any:
     text, axis = AXES[call.fun]
     names = text.split()
-    (x, *rest), ndim = call.args, np.ndim(value_of(call.args[0]))
-    options = {"axis": axis, **dict(zip(names, rest, strict=False)), **call.kwargs}
+    (x, *others), ndim = call.args, np.ndim(value_of(call.args[0]))
+    options = {"axis": axis, **dict(zip(names, others, strict=False)), **call.kwargs}
     options = {name: option for name, option in options.items() if option is not np._NoValue}
-    if len(rest) > len(names) or set(options) - {*names, "keepdims"}:
+    if len(others) > len(names) or set(options) - {*names, "keepdims"}:
         return None
     if batch.is_own([*options.values()]) != (call.fun is np.take_along_axis):
         return None
@@ -299,22 +290,15 @@ def shifted(axis: Any, ndim: int) -> Any:
 
 
 @form(pull_extreme.fun)
-def of_extreme(call: Call, batch: Batching) -> Any:
-    g, ans, x, axis = call.args
-    shape = np.shape(x.value)
-    kept = (1,) * len(shape) if axis is None else kept_shape(shape, axis)
-    axes = shifted(tuple(range(len(shape))) if axis is None else axis, len(shape))
-    rows = [batch.emit(np.reshape, (batch.repeated(y), batch.shape(*kept))) for y in (g, ans)]
-    return batch.emit(extreme_rows, (*rows, batch.repeated(x), axes))
-
-
-def extreme_rows(g: Any, ans: Any, x: Any, axes: Any) -> Any:
-    chosen = x == ans
-    return chosen * ((g + 0.0) / np.add.reduce(chosen, axis=axes, keepdims=True, dtype=np.intp))
+def of_extreme(call: NumpyCall, batch: Batching) -> Any:
+    *arrays, axis = call.args
+    ndim = np.ndim(value_of(arrays[2]))
+    axes = shifted(tuple(range(ndim)) if axis is None else axis, ndim)
+    return batch.emit(call.fun, (*map(batch.repeated, arrays), axes))
 
 
 @form(np.fft.fft, np.fft.ifft)
-def transformed(call: Call, batch: Batching) -> Any:
+def transformed(call: NumpyCall, batch: Batching) -> Any:
     is_usual = len(call.args) == 1 and not call.kwargs
     return batch.emit(call.fun, batch.new(call.args)) if is_usual else None
 
@@ -323,7 +307,7 @@ def transformed(call: Call, batch: Batching) -> Any:
 
 
 @form(operator.getitem)
-def indexed(call: Call, batch: Batching) -> Any:
+def indexed(call: NumpyCall, batch: Batching) -> Any:
     x, index = call.args
     if isinstance(value_of(x), tuple | list):  # one of several values
         return batch.emit(operator.getitem, batch.new(call.args))
@@ -334,7 +318,7 @@ def indexed(call: Call, batch: Batching) -> Any:
 
 
 @form(kernels.columns)
-def of_columns(call: Call, batch: Batching) -> Any:
+def of_columns(call: NumpyCall, batch: Batching) -> Any:
     x, rows, numbers = call.args
     place = index_of_rows((rows, numbers), batch)
     is_rows = place is not None and batch.is_own(x)
@@ -357,18 +341,18 @@ def index_of_rows(index: Any, batch: Batching) -> Any:
 
 
 def own_index(index: Any, batch: Batching) -> Any:
-    """The index by a number or numbers that each item has, before parts that take axes whole."""
-    first, *rest = index if isinstance(index, tuple) else (index,)
-    is_first = isinstance(first, Call) and np.result_type(first.value).kind in "iu"
-    if not is_first or not all([x is None or x is ... or x == EVERY for x in rest]):
+    """The index of rows by each item's own numbers, before parts that take axes whole."""
+    first, *others = index if isinstance(index, tuple) else (index,)
+    is_first = isinstance(first, NumpyCall) and np.result_type(first.value).kind in "iu"
+    if not is_first or not all([x is None or x is ... or x == EVERY for x in others]):
         return None
     items = batch.emit(np.arange, (batch.count,))
     axes = (EVERY, *[None] * np.ndim(first.value))
-    return batch.emit(operator.getitem, (items, axes)), batch.new(first), *rest
+    return batch.emit(operator.getitem, (items, axes)), batch.new(first), *others
 
 
 @form(add_to)
-def added(call: Call, batch: Batching) -> Any:
+def added(call: NumpyCall, batch: Batching) -> Any:
     array, index, g, distinct = call.args
     place, ndim = index_of_rows(index, batch), np.ndim(array.value[value_of(index)])
     if place is None:
@@ -381,7 +365,7 @@ def added(call: Call, batch: Batching) -> Any:
 
 
 @form(np.reshape, np.squeeze, np.expand_dims, np.ravel, np.atleast_1d, np.atleast_2d)
-def reshaped(call: Call, batch: Batching) -> Any:
+def reshaped(call: NumpyCall, batch: Batching) -> Any:
     has_order = len(call.args) > 1 + (call.fun is not np.ravel) or "order" in call.kwargs
     if has_order:
         return None
@@ -389,14 +373,14 @@ def reshaped(call: Call, batch: Batching) -> Any:
 
 
 @form(np.transpose, np.swapaxes, np.moveaxis)
-def turned(call: Call, batch: Batching) -> Any:
-    x, *rest = call.args
-    order = call.fun(np.empty(range(np.ndim(x.value))), *rest, **call.kwargs).shape
+def turned(call: NumpyCall, batch: Batching) -> Any:
+    x, *options = call.args
+    order = call.fun(np.empty(range(np.ndim(x.value))), *options, **call.kwargs).shape
     return batch.emit(np.transpose, (batch.new(x), (0, *[axis + 1 for axis in order])))
 
 
 @form(np.diag, np.diagonal, np.trace)
-def diagonal(call: Call, batch: Batching) -> Any:
+def diagonal(call: NumpyCall, batch: Batching) -> Any:
     x = call.args[0]
     if len(call.args) > 1 or call.kwargs or np.ndim(x.value) != 2:
         return None
@@ -404,7 +388,7 @@ def diagonal(call: Call, batch: Batching) -> Any:
 
 
 @form(np.concatenate)
-def joined(call: Call, batch: Batching) -> Any:
+def joined(call: NumpyCall, batch: Batching) -> Any:
     parts, axis, *_ = *call.args, call.kwargs.get("axis", 0)
     if not isinstance(parts, list | tuple) or axis is None:
         return None
@@ -413,17 +397,17 @@ def joined(call: Call, batch: Batching) -> Any:
 
 
 @form(np.array)
-def array_of(call: Call, batch: Batching) -> Any:
-    parts, *rest = call.args
-    if isinstance(parts, Call):
-        return batch.emit(np.array, (batch.new(parts), *rest), call.kwargs)
-    if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or rest:
+def array_of(call: NumpyCall, batch: Batching) -> Any:
+    parts, *options = call.args
+    if isinstance(parts, NumpyCall):
+        return batch.emit(np.array, (batch.new(parts), *options), call.kwargs)
+    if any([isinstance(part, list | tuple) for part in parts]) or call.kwargs or options:
         return None
     return batch.emit(np.stack, (tuple(map(batch.repeated, parts)), 1))
 
 
-OF_ANY = {indexed, array_of, joined}  # whose operands may be other things than arrays
-OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # which compute nothing
+OF_ANY = {indexed, array_of, joined}  # forms of calls that take more than arrays
+OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # forms that compute nothing
 
 # ------------------------------------------------------------------ products and linear algebra
 
@@ -431,7 +415,7 @@ PRODUCTS = {(1, 1): np.vecdot, (2, 1): np.matvec, (1, 2): np.vecmat, (2, 2): np.
 
 
 @form(np.dot, np.matmul, operator.matmul)
-def product(call: Call, batch: Batching) -> Any:
+def product(call: NumpyCall, batch: Batching) -> Any:
     x, y = map(value_of, call.args)
     are_arrays = type(x) is type(y) is np.ndarray and x.dtype == y.dtype and x.dtype.kind == "f"
     fun = PRODUCTS.get((x.ndim, y.ndim)) if are_arrays and not call.kwargs else None
@@ -449,7 +433,7 @@ def product(call: Call, batch: Batching) -> Any:
 
 
 def in_one_piece(item: Any, batch: Batching) -> Any:
-    """As ``np.dot`` copies a matrix that is in several pieces, unless it has one row or column."""
+    """The copy that ``np.dot`` makes of a matrix in several pieces; None for a row or column."""
     value = value_of(item)
     if value.ndim < 2 or value.flags.c_contiguous or value.flags.f_contiguous:
         return batch.new(item)
@@ -464,12 +448,12 @@ for name in ("inv", "det", "cholesky", "eigh", "eigvalsh", "svd", "slogdet", "qr
 
 
 @form(*OF_STACKS, np.tril, np.triu)
-def of_stack(call: Call, batch: Batching) -> Any:
+def of_stack(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(call.fun, batch.new(call.args), call.kwargs)
 
 
 @form(kernels.solved, np.linalg.solve)
-def solved(call: Call, batch: Batching) -> Any:
+def solved(call: NumpyCall, batch: Batching) -> Any:
     matrix, b = map(value_of, call.args)
     if (matrix.dtype, b.dtype) != (np.float64, np.float64) or matrix.ndim != 2:
         return None

@@ -1,13 +1,14 @@
-"""Blocks: the terms of a sum, by programs, without what a single call costs beside its program.
+"""Blocks: the terms of a sum by programs, without the cost of single calls.
 
-Items of one kind go in batches, once their program has run often enough to pay for one of many
-items. The first batch is compared with it, row by row, and later ones now and then with the tape.
+Items of one kind go in batches, once their program has run often enough to pay for a program of
+many items. The first batch is compared with the item's program, row by row, and later ones now and
+then with the tape.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,165 +25,155 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
     sort_of_leaf,
     taken_apart,
-    without_size,
 )
-from daskgrad.autodiff.programs.watch import slots_of
+from daskgrad.autodiff.programs.store import Entry, Programs
+from daskgrad.autodiff.programs.watch import References, slots_of
 from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way, make_batch
 from daskgrad.autodiff.rules.declaration import Diverged
-from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock
-from daskgrad.autodiff.values.carriers import kept_or_made
+from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock, TracedCall
 from daskgrad.autodiff.values.trees import LEAF, LEAF_TYPES, unflatten
 
 AT_A_TIME = 32  # results that are held, where items go one by one
-RUN, RUN_BYTES = 4096, 2**22  # items in batches, and bytes of their gradients, that are held
-SERVED = 256  # items of a kind by their program, before one of many is made: as recording takes
+RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
+SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
-TRIALS = 16  # runs of a batch, after which it has to bring enough rows a run
-MOST_KINDS = 1024  # of items that are known in later sums
+TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
 Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field of an item
-Kind = tuple[tuple[Any, ...], ...]  # what items have in common that one program serves
-Known = Any  # a ``programs.Entry``, or None for items that get no programs
+Kind = tuple[tuple[Any, ...], ...]  # a key of items: one program serves all that have it
+Part = tuple[np.ndarray, np.ndarray, list[Any]]  # places in a run, values, gradients
 Run = list[Result | Pending | None] | TermRun
 
 
 def trace_block(block: TracedBlock) -> Iterator[Run]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
-    items, programs = block.kept.get(Items), block.call(0)[0].fun.programs
+    items, programs = block.kept.get(KnownItems), block.call(0)[0].fun.programs
     if items is None or not items.are_current:
-        items = block.kept[Items] = Items(programs.looks)
+        items = block.kept[KnownItems] = KnownItems(programs)
     start = 0
     while start < block.count:
-        stop = min(start + AT_A_TIME, block.count)
-        if items.are_impure or programs.is_cold:
-            yield [None] * (stop - start)
+        if programs.is_cold or items.are_impure:
+            run: Run = [None] * min(AT_A_TIME, block.count - start)
         else:
             run = items.run(block, start)
-            stop = start + (len(run.values) if type(run) is TermRun else len(run))
-            yield run
-        start = stop
+        yield run
+        start += len(run.values) if type(run) is TermRun else len(run)
 
 
-class Items:
-    """What is known of the items of a sum: the programs for each kind of them."""
+class KnownItems:
+    """The programs for each kind of a sum's items."""
 
-    def __init__(self, looks: bool) -> None:
-        self._looks = looks  # see ``signature_of``
-        self._groups: dict[Kind, Group] = {}
-        self._found: dict[Hashable, tuple[Group, Known]] = {}
-        self._have_order = False  # of keys in dicts
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._looks = programs.looks  # see ``signature_of``
+        self._watch: References | None = None
+        self._groups: dict[Kind, ItemGroup] = {}
+        self._known: dict[Kind, tuple[ItemGroup, Entry | None]] = {}
 
     @property
     def are_current(self) -> bool:
         """Whether nothing has changed to which the model refers."""
-        return all([group.is_current for group in list(self._groups.values())[:1]])
+        watch = self._watch
+        return watch is None or (watch is self._programs.watch and not watch.has_changed())
 
     @property
     def are_impure(self) -> bool:
         """Whether no call of the model is compiled."""
-        return any([group.is_impure for group in list(self._groups.values())[:1]])
+        return self._watch is not None and self._programs.impurity is not None
 
     def run(self, block: TracedBlock, start: int) -> Run:
-        """The results of the items from number ``start`` on: of many if they go in batches."""
-        group, entry = self._look_up(block, start, flat_item(block, start))
-        if entry is not None and entry.served >= SERVED:
-            run = self._by_batches(block, start, min(start + group.most, block.count))
-            if run is not None:
-                return run
-        stop = min(start + AT_A_TIME, block.count)
-        return [self._result(block, number) for number in range(start, stop)]
-
-    def _by_batches(self, block: TracedBlock, start: int, stop: int) -> Run | None:
-        """The results of these items, if there are batches of them."""
-        count = stop - start
-        columns = [Column(f[start:stop], self._looks, self._have_order) for f in block.fields]
-        run = Rowwise(count)
-        for places in places_of_kinds([keys for column in columns for keys in column.keys], count):
-            flat, had_order = flat_item(block, start + places[0]), self._have_order
-            group, entry = self._look_up(block, start + places[0], flat)
-            if self._have_order is not had_order:  # the items' kinds do not tell all
-                return None
+        """The results of items from ``start`` on: of many if the first goes in batches."""
+        group, entry = self._look_up(block, start)
+        is_in_batches = entry is not None and entry.served >= SERVED and entry.may_have_batches
+        stop = min(start + (group.most if is_in_batches else AT_A_TIME), block.count)
+        items = ItemRun(block, start, stop, self._looks)
+        kinds = [(places, *self._look_up(block, start + places[0])) for places in items.kinds()]
+        parts: list[Part] = []
+        for places, group, entry in kinds if is_in_batches else ():
             if len(places) >= LEAST and entry is not None:
-                items = Stacked(block, start, np.asarray(places), columns)
-                group.run_batches(entry, items, run)
-        if not run.are_done.any():
-            return None
-        if run.are_done.all():
-            return TermRun(run.values, run.gradients)
-        done = [self._result(block, start + n) for n in np.flatnonzero(~run.are_done).tolist()]
-        rest = iter(done)
-        each = TermRun(run.values, run.gradients).each()
-        return [each[n] if run.are_done[n] else next(rest) for n in range(count)]
+                parts += group.by_batches(entry, items, np.asarray(places))
+        whole = side_by_side(parts, items.count)
+        if whole is not None:
+            return whole
+        count = items.count if parts else min(items.count, AT_A_TIME)
+        results: list[Any] = [None] * count
+        for done, values, gradients in parts:
+            for place, result in zip(done, TermRun(values, gradients).each(), strict=True):
+                results[place] = result
+        for places, group, entry in kinds:
+            for place in places:
+                if place < count and results[place] is None:
+                    results[place] = group.result(entry, items, place) or Pending(entry)
+        return results
 
-    def _result(self, block: TracedBlock, number: int) -> Result | Pending:
-        """Value and gradient of an item, unless it is to be traced."""
-        flat = flat_item(block, number)
-        group, entry = self._look_up(block, number, flat)
-        return group.result(entry, flat) or Pending(entry)
-
-    def _look_up(self, block: TracedBlock, number: int, flat: Flat) -> tuple["Group", Known]:
-        """The items that an item goes with, and what is known of those like it."""
-        key_of = kind_of_item if self._have_order else memory_of_item
-        key = key_of(flat, self._looks)
-        return self._found.get(key) or self._look_further(block, number, flat, key)
-
-    def _look_further(
-        self, block: TracedBlock, number: int, flat: Flat, key: Hashable
-    ) -> tuple["Group", Known]:
-        for group in self._groups.values():
-            if key in group.known:  # in another block, or in an earlier sum
-                break
-        else:
-            family = family_of_item(flat, self._looks)
-            if any([order for _, order, *_ in family]):
-                self._have_order, key = True, kind_of_item(flat, self._looks)
-            known = self._groups.get(family)
-            if known is None or not known.serves_sizes:
-                known = Group(block, number, flat, self._looks)
-            group = known
-            self._groups[family] = group
-        found = self._found[key] = group, group.look_up(flat, key)
-        return found
+    def _look_up(self, block: TracedBlock, number: int) -> tuple["ItemGroup", Entry | None]:
+        """The items that an item goes with, and the entry of its kind, if it gets programs."""
+        flat = [taken_apart(field[number]) for field in block.fields]
+        kind = kind_of_item(flat, self._looks)
+        known = self._known.get(kind)
+        if known is None:
+            family = kind_of_item(flat, self._looks, sort_of_leaf)
+            group = self._groups.get(family)
+            if group is None or not group.serves_sizes:
+                group = self._groups[family] = ItemGroup(block, number, kind, self._looks)
+                self._watch = self._watch or group.watch
+            known = self._known[kind] = group, group.entry_of(kind)
+        return known
 
 
-class Rowwise:
-    """The results of consecutive items, as batches fill them in."""
+def side_by_side(parts: Sequence[Part], count: int) -> TermRun | None:
+    """The results of batches in the order of their items, if these are all items, of one kind."""
+    if not parts or sum([len(places) for places, *_ in parts]) < count:
+        return None
+    if len(parts) == 1:
+        return TermRun(*parts[0][1:])
+    columns = list(zip(*[gradients for *_, gradients in parts], strict=True))
+    if any([len(set(map(kind_of_rows, column))) > 1 for column in columns]):
+        return None
+    run = TermRun(np.empty(count), [empty_rows(column[0], count) for column in columns])
+    for places, values, gradients in parts:
+        run.values[places] = values
+        for rows, some in zip(run.gradients, gradients, strict=True):
+            if rows is not None:
+                rows[places] = some
+    return run
 
-    def __init__(self, count: int):
-        self.values = np.empty(count)
-        self.gradients: list[Any] = []
-        self.are_done = np.zeros(count, bool)
 
-    def fill(self, places: np.ndarray, values: np.ndarray, gradients: Sequence[Any]) -> bool:
-        """Takes in results, unless they are of another kind than those of other items."""
-        count = len(self.values)
-        if len(places) == count:
-            self.values, self.gradients = values, list(gradients)
-        else:
-            if not self.are_done.any():
-                self.gradients = [
-                    None if rows is None else np.empty((count, *rows.shape[1:]), rows.dtype)
-                    for rows in gradients
-                ]
-            if list(map(kind_of_rows, gradients)) != list(map(kind_of_rows, self.gradients)):
-                return False
-            self.values[places] = values
-            for rows, some in zip(self.gradients, gradients, strict=True):
-                if rows is not None:
-                    rows[places] = some
-        self.are_done[places] = True
-        return True
+def empty_rows(rows: Any, count: int) -> Any:
+    return None if rows is None else np.empty((count, *rows.shape[1:]), rows.dtype)
 
 
 def kind_of_rows(rows: Any) -> Any:
     return None if rows is None else (rows.dtype, rows.shape[1:])
 
 
+class ItemRun:
+    """Consecutive items of a block, field by field."""
+
+    def __init__(self, block: TracedBlock, start: int, stop: int, looks: bool):
+        self.block, self.start, self.count = block, start, stop - start
+        self.columns = [Column(field[start:stop], looks) for field in block.fields]
+
+    def kinds(self) -> Iterable[Sequence[int]]:
+        """The places of the items of each kind, which has keys of its own."""
+        keys = [keys for column in self.columns for keys in column.keys]
+        if not keys:
+            return [range(self.count)]
+        kinds: dict[Any, list[int]] = {}
+        for place, key in enumerate(keys[0] if len(keys) == 1 else zip(*keys, strict=True)):
+            kinds.setdefault(key, []).append(place)
+        return kinds.values()
+
+    def call(self, place: int) -> tuple[TracedCall, Sequence[Any]]:
+        """The call on the item at a place, and its traced arrays."""
+        return self.block.call(self.start + int(place))
+
+
 class Column:
     """One field of consecutive items, leaf by leaf; ``keys`` tell the items' kinds apart."""
 
-    def __init__(self, items: Any, looks: bool, have_order: bool):
+    def __init__(self, items: Any, looks: bool):
         self.keys: list[list[Any]] = []
         self._leaves: list[Any] = [items]
         self._flats: list[Any] = []
@@ -197,8 +188,7 @@ class Column:
             self.keys = [keys for keys in [keys_of(leaves, looks) for leaves in columns] if keys]
         else:
             self._flats = list(map(taken_apart, items))
-            key_of = kind_of_item if have_order else memory_of_item
-            self.keys = [[key_of([flat], looks) for flat in self._flats]]
+            self.keys = [[kind_of_item([flat], looks) for flat in self._flats]]
 
     def leaf(self, place: int, number: int) -> Any:
         """The leaf of that number of the item at a place."""
@@ -214,8 +204,8 @@ class Column:
 
 
 def columns_of(items: Sequence[Any]) -> list[Any] | None:
-    """The leaves of each number, of items that are leaves themselves, or tuples, dicts or objects
-    of one structure with nothing but leaves in them; None of others."""
+    """The leaves of items, a column for each number, if the items are leaves, or tuples, dicts or
+    objects of one structure that hold leaves alone; None for others."""
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES:
         return [items]
@@ -235,7 +225,7 @@ def columns_of(items: Sequence[Any]) -> list[Any] | None:
 
 
 def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
-    """Keys that tell kinds of leaves apart; none where all are of one kind."""
+    """A key of each leaf's kind; none if all leaves have one kind."""
     kinds = set(map(type, leaves))
     if kinds in ({float}, {np.float64}):
         return []
@@ -249,72 +239,33 @@ def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
     return [] if keys.count(keys[0]) == len(keys) else keys
 
 
-def places_of_kinds(keys: Sequence[list[Any]], count: int) -> Iterator[Sequence[int]]:
-    """The places of the items of each kind, which has keys of its own."""
-    if not keys:
-        return iter([range(count)])
-    kinds: dict[Any, list[int]] = {}
-    for place, key in enumerate(keys[0] if len(keys) == 1 else zip(*keys, strict=True)):
-        kinds.setdefault(key, []).append(place)
-    return iter(kinds.values())
-
-
-def flat_item(block: TracedBlock, number: int) -> Flat:
-    return [taken_apart(field[number]) for field in block.fields]
-
-
-def kind_of_item(flat: Flat, looks: bool) -> Kind:
+def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_of_leaf) -> Kind:
+    """A key of an item; ``kind`` is that of a leaf."""
     return tuple(
         [
-            (structure, order_within(structure), *[kind_of_leaf(leaf, looks) for leaf in leaves])
+            (None, b"", kind(leaves[0], looks))  # as most are; its hash takes less time
+            if structure is LEAF
+            else (structure, order_within(structure), *[kind(leaf, looks) for leaf in leaves])
             for leaves, structure in flat
         ]
     )
-
-
-def family_of_item(flat: Flat, looks: bool) -> Kind:
-    """The same, whatever its size."""
-    return tuple(
-        [
-            (structure, order_within(structure), *[sort_of_leaf(leaf, looks) for leaf in leaves])
-            for leaves, structure in flat
-        ]
-    )
-
-
-def memory_of_item(flat: Flat, looks: bool) -> tuple:
-    """The same where no dict has an order, in less time: strides tell more kinds apart."""
-    if len(flat) == 1:  # most items are one array
-        ((leaves, structure),) = flat
-        if structure is LEAF and type(leaves[0]) is np.ndarray:
-            return memory_of_array(leaves[0])
-    parts = [structure for _, structure in flat]
-    for leaves, _ in flat:
-        if {np.ndarray}.issuperset(map(type, leaves)):
-            parts += map(memory_of_array, leaves)
-        else:
-            parts += [
-                memory_of_array(leaf) if type(leaf) is np.ndarray else kind_of_leaf(leaf, looks)
-                for leaf in leaves
-            ]
-    return tuple(parts)
 
 
 memory_of_array = attrgetter("shape", "dtype", "strides")
 
 
-class Group:
-    """The items that differ in sizes alone: the inputs that they share, and where their own leaves
-    go. ``known``: of items that this sum or an earlier one has met, by their keys."""
+class ItemGroup:
+    """Items that differ in sizes alone: their shared inputs, and the places of their own leaves."""
 
-    def __init__(self, block: TracedBlock, number: int, flat: Flat, looks: bool):
-        self._looks = looks
+    def __init__(self, block: TracedBlock, number: int, kind: Kind, looks: bool):
         call, arrays = block.call(number)
         nbytes = sum([getattr(array, "nbytes", 0) for array in arrays])
         self.most = max(AT_A_TIME, min(RUN, RUN_BYTES // max(nbytes, 1)))  # results that are held
         passed = call.layout()
         layout = opened_layout(passed)
-        self._fun = call.fun
+        self._fun, self._programs = call.fun.fun, call.fun.programs
+        self._programs.look_at(self._fun)
+        self.watch = self._programs.watch
         self._signature = signature_of(layout, looks) if arrays else None
         self._leaves = [
             (place, *origin)
@@ -324,138 +275,106 @@ class Group:
         places = [] if self._signature is None else self._signature.places
         self._inputs = [layout.leaves[place] for place in places]
         at = {place: number for number, place in enumerate(places)}
-        self._own = [(at[each[0]], *each[1:]) for each in self._leaves if each[0] in at]
-        self.serves_sizes = self._signature_for(kind_of_item(flat, looks)) == self._signature
-        self._programs = self._fun.programs
-        self._programs.look_at(self._fun.fun)
-        self._watch = self._programs.watch
-        self.known: dict[Hashable, Known] = {}
-        if self._signature is not None and self.serves_sizes:
-            self.known = self._programs.known_items(self._shared())
-
-    @property
-    def is_current(self) -> bool:
-        watch = self._watch
-        return watch is self._programs.watch and watch is not None and not watch.has_changed()
-
-    @property
-    def is_impure(self) -> bool:
-        return self._programs.impurity is not None
+        self._own = [(at[place], *origin) for place, *origin in self._leaves if place in at]
+        self.serves_sizes = self._signature_for(kind) == self._signature
 
     def _signature_for(self, kind: Kind) -> Signature | None:
         if self._signature is None:
             return None
-        (*others, kinds), places, structure, asked = self._signature
-        own = list(kinds)
+        (*parts, kinds), places, structure, asked = self._signature
+        kinds = list(kinds)
         for place, field, leaf in self._leaves:
-            own[place] = kind[field][2 + leaf]
-        return Signature((*others, tuple(own)), places, structure, asked)
+            kinds[place] = kind[field][2 + leaf]
+        return Signature((*parts, tuple(kinds)), places, structure, asked)
 
-    def _shared(self) -> Hashable:
-        """What tells groups apart: by their programs where items have the same keys, and by the
-        inputs of these, which items of other sorts have at other places."""
-        assert self._signature is not None
-        *others, kinds = self._signature.key
-        own = {place for place, *_ in self._leaves}
-        shared = [without_size(kind) if n in own else kind for n, kind in enumerate(kinds)]
-        return (*others, tuple(shared), tuple(self._leaves))
+    def entry_of(self, kind: Kind) -> Entry | None:
+        """The entry of items of a kind. Nothing has changed since the block began."""
+        signature = self._signature_for(kind) if self.serves_sizes else self._signature
+        return self._programs.known_entry(signature)
 
-    def look_up(self, flat: Flat, key: Hashable) -> Known:
-        """What is known of items like this one. Nothing has changed since the block began."""
-
-        def find() -> Known:
-            signature = self._signature
-            if self.serves_sizes:
-                signature = self._signature_for(kind_of_item(flat, self._looks))
-            return self._programs.known_entry(signature)
-
-        return kept_or_made(self.known, key, find, MOST_KINDS)
-
-    def result(self, entry: Known, flat: Flat) -> Result | None:
+    def result(self, entry: Entry | None, items: ItemRun, place: int) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
         if entry is None or not entry.ways or self._programs.is_due:
             return None
-        found = self._programs.run(entry, self._inputs_of(flat))
+        answer = self._programs.run(entry, self._inputs_of(items, place))
         entry.served += 1
-        if found is None or type(found[1][0]) is not np.float64 or len(found[1]) > 1:
+        if answer is None or type(answer[1][0]) is not np.float64 or len(answer[1]) > 1:
             return None
-        way, outputs, residuals = found
+        way, outputs, residuals = answer
         value = outputs[0] if way.structure is LEAF else unflatten(way.structure, outputs)
         try:
             return value, way.program.pull_examples(residuals)
         except Diverged:
             return None
 
-    def _inputs_of(self, flat: Flat) -> list[Any]:
+    def _inputs_of(self, items: ItemRun, place: int) -> list[Any]:
         """The inputs of an item's program."""
         inputs = self._inputs.copy()
         for at, field, leaf in self._own:
-            inputs[at] = flat[field][0][leaf]
+            inputs[at] = items.columns[field].leaf(place, leaf)
         return inputs
 
-    def run_batches(self, entry: Any, items: "Stacked", run: Rowwise) -> None:
-        """Evaluates items of one kind, as far as they go in batches."""
-        firsts = [items.columns[field].leaf(items.places[0], leaf) for _, field, leaf in self._own]
+    def _rows_of(self, items: ItemRun, places: np.ndarray) -> list[Any]:
+        """The inputs of many items' program."""
+        inputs = self._inputs.copy()
+        for at, field, leaf in self._own:
+            inputs[at] = items.columns[field].rows(places, leaf)
+        return inputs
+
+    def by_batches(self, entry: Entry, items: ItemRun, places: np.ndarray) -> Iterator[Part]:
+        """The results of items of one kind, as far as they go in batches."""
+        own = tuple([at for at, *_ in self._own])
+        firsts = [items.columns[field].leaf(places[0], leaf) for _, field, leaf in self._own]
         if not firsts or not all([x.flags.c_contiguous for x in firsts if type(x) is np.ndarray]):
+            entry.batches[0, own] = None
             return
-        own, rest = tuple([at for at, *_ in self._own]), np.arange(len(items.places))
         for number, way in enumerate(entry.ways):
-            if len(rest) < LEAST:
+            if len(places) < LEAST:
                 return
             if (number, own) not in entry.batches:
-                self._make_batch(entry, number, own, items, rest)
+                self._make_batch(entry, number, own, items, places)
             batch = entry.batches.get((number, own))
             if batch is not None:
-                rest = self._run_way(batch, way, items, rest, run)
+                places = yield from self._by_way(batch, way, items, places)
                 runs, rows = batch.tally
                 if runs > TRIALS and rows < LEAST * runs:
                     entry.batches[number, own] = None
 
-    def _rows_of(self, items: "Stacked", rows: np.ndarray) -> list[Any]:
-        """The inputs of many items' program."""
-        inputs = self._inputs.copy()
-        for at, field, leaf in self._own:
-            inputs[at] = items.columns[field].rows(items.places[rows], leaf)
-        return inputs
-
     def _make_batch(
-        self, entry: Any, number: int, own: Sequence[int], items: "Stacked", rest: np.ndarray
+        self, entry: Entry, number: int, own: Sequence[int], items: ItemRun, places: np.ndarray
     ) -> None:
         """Makes the program of many items that go the way of that number, if there is one; it is
         compared with the program of one of them, row by row."""
-        way = entry.ways[number]
-        expected, those = [], []
+        way, batch = entry.ways[number], None
+        expected, tried = [], []
         with np.errstate(all="ignore"):
-            for row in rest[:MOST_TRIED].tolist():
+            for place in places[:MOST_TRIED].tolist():
                 try:
-                    flat = flat_item(items.block, items.number(row))
-                    outputs, residuals = way.program.forward(*self._inputs_of(flat))
+                    outputs, residuals = way.program.forward(*self._inputs_of(items, place))
                     expected.append([*outputs, *way.program.pull_examples(residuals)])
-                    those.append(row)
+                    tried.append(place)
                 except Exception:  # it goes another way, or is for the tape
                     continue
-            if not those:
+            if not tried:
                 return
-            call, _ = items.block.call(items.number(those[0]))
             try:
-                layout = opened_layout(call.layout())
-                batch = make_batch(self._fun.fun, layout, entry.signature, own)
-                some = [] if batch is None else self._rows_of(items, np.array(those))
-                rows = [] if batch is None else batch.run(*some, *way.program.seeds)
+                layout = opened_layout(items.call(tried[0])[0].layout())
+                batch = make_batch(self._fun, layout, entry.signature, own)
+                if batch is not None:
+                    rows = batch.run(*self._rows_of(items, np.array(tried)), *way.program.seeds)
+                    results = [[x if x is None else x[n] for x in rows] for n in range(len(tried))]
+                    batch = batch if all(map(are_same, results, expected)) else None
             except Exception:  # no error of the model's: its program has run
                 batch = None
-        if batch is not None:
-            results = [[x if x is None else x[n] for x in rows] for n in range(len(those))]
-            batch = batch if all(map(are_same, results, expected)) else None
         entry.batches[number, own] = batch
 
-    def _run_way(
-        self, batch: BatchProgram, way: Way, items: "Stacked", rest: np.ndarray, run: Rowwise
-    ) -> np.ndarray:
-        """Evaluates the ``rest`` of some items by batches; those are left that go other ways."""
-        left, programs = [rest[:0]], self._programs
-        for first in range(0, len(rest), batch.size):
-            part, results = rest[first : first + batch.size], None
+    def _by_way(
+        self, batch: BatchProgram, way: Way, items: ItemRun, places: np.ndarray
+    ) -> Generator[Part, None, np.ndarray]:
+        """The results of items by batches; returns the places of items that go other ways."""
+        left, programs = [places[:0]], self._programs
+        for first in range(0, len(places), batch.size):
+            part, results = places[first : first + batch.size], None
             while len(part) >= LEAST and results is None:
                 batch.tally[0] += 1
                 try:
@@ -465,24 +384,12 @@ class Group:
                     part = part[parted.mask]
                 except Exception:  # the items raise it one by one
                     break
-            if results is not None and run.fill(items.places[part], results[0], results[1:]):
+            if results is not None:
                 batch.tally[1] += len(part)
                 is_due, programs.calls = programs.is_due, programs.calls + 1
                 if is_due:
                     value, *gradient = [x if x is None else x[0] for x in results]
-                    called = items.block.call(items.number(part[0]))
-                    programs.check(self._fun.fun, way, called, [value], partial(list, gradient))
+                    called = items.call(part[0])
+                    programs.check(self._fun, way, called, [value], partial(list, gradient))
+                yield part, results[0], results[1:]
         return np.concatenate(left)
-
-
-class Stacked(NamedTuple):
-    """Items of one kind: their places in a run of a block that begins with item ``start``, and the
-    fields of the run."""
-
-    block: TracedBlock
-    start: int
-    places: np.ndarray
-    columns: Sequence[Column]
-
-    def number(self, row: int) -> int:
-        return self.start + int(self.places[row])

@@ -1,18 +1,19 @@
-"""Boxes: what a model gets while it is recorded.
+"""Boxes: a model gets them in place of arrays and numbers while it is recorded.
 
-A ``RecordingBox`` takes part in all that autograd's boxes do, and every call of it becomes a
-``Step``. Its value is for the recorder alone: shape and dtype may be asked for, since programs are
-made for these; whether it is true becomes a guard; whatever else looks at the number ends the
-recording. autograd makes the boxes of a trace by the type of the value; ``install`` enters
-factories there that tell by the node what kind of box it is to be.
+A ``RecordingBox`` takes part in all that autograd's boxes do, and each of its calls becomes a
+``RecordedCall``. Its value is for the recorder alone: code may ask for shape and dtype, since
+programs are made for these; whether it is true becomes a guard; all else that looks at the number
+ends the recording. autograd makes the boxes of a trace by the type of the value; ``install``
+enters factories there that choose the kind of box by the node.
 """
 
 import copy
 import operator
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
@@ -20,6 +21,7 @@ from autograd.builtins import DictBox, SequenceBox, container_take
 from autograd.core import SparseBox, VSpace, sparse_add, sparse_object_types, vspace
 from autograd.tracer import (
     Box,
+    Node,
     box_type_mappings,
     box_types,
     getval,
@@ -27,17 +29,134 @@ from autograd.tracer import (
     notrace_primitives,
 )
 
-from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Step
 from daskgrad.autodiff.rules.declaration import ArrayBox
 from daskgrad.autodiff.rules.indexing import add_at
 from daskgrad.autodiff.rules.manipulation import places_of
 from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
+from daskgrad.autodiff.tape.boxes import (
+    advice_here,
+    place_here,
+    place_in_model,
+    trace_numbers,
+)
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
 from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
+
+PYTHONS = (bool, int, float, complex)
+
+
+HANDLED = frozenset(["raise", "call", "log", "print"])  # floating-point errors
+
+
+class Unrecordable(Exception):
+    """A model did something that no list of calls can repeat; the message names it and its line."""
+
+
+class RecordedCall(Node):
+    """One call, or an input (then ``fun`` is None)."""
+
+    __slots__ = ("args", "fun", "kwargs", "place", "recording", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        fun: Any,
+        args: Sequence[Any],
+        kwargs: dict,
+        argnums: Sequence[int],
+        calls: Sequence["RecordedCall"],
+    ):
+        """A call that the tracer saw; ``calls`` made the boxes at ``argnums``."""
+        recording = calls[0].recording
+        before = recording.open_calls.pop(sys._getframe(1), None)
+        mixed = list(args)
+        if before is not None:  # the call has changed this argument in place
+            mixed[1] = before
+        for argnum, call in zip(argnums, calls, strict=True):
+            mixed[argnum] = call
+        self._set(recording, value, fun, mixed, kwargs)
+
+    def _set(
+        self, recording: "Recording", value: Any, fun: Any, args: Sequence[Any], kwargs: dict
+    ) -> None:
+        self.recording, self.value, self.fun = recording, value, fun
+        self.args, self.kwargs = tuple(args), kwargs
+        self.place = recording.place if recording.is_trusted else place_here()
+        if fun is not None:
+            recording.calls.append(self)
+
+    @classmethod
+    def of_call(cls, *parts: Any) -> "RecordedCall":
+        """A call that the tracer did not see."""
+        call = cls.__new__(cls)
+        call._set(*parts)
+        return call
+
+    @property
+    def name(self) -> str:
+        return getattr(self.fun, "__name__", str(self.fun))
+
+
+class Guard(NamedTuple):
+    """The model asked whether a value is true."""
+
+    call: RecordedCall
+    answer: bool
+
+
+class Recording:
+    """The calls of one run: ``inputs``, ``calls`` (guards among them), and ``outputs``, which are
+    calls or constants. ``is_trusted``: the package's own rules run, which look at no number."""
+
+    def __init__(self) -> None:
+        self.number = trace_numbers.next_number()
+        self.inputs: list[RecordedCall] = []
+        self.calls: list[RecordedCall | Guard] = []
+        self.outputs: list[Any] = []
+        self.refusal: Unrecordable | None = None
+        self.is_trusted = False
+        self.place: Any = None  # file and line of the model while the package's rules run
+        self.taken_out: list[Any] = []  # boxes that the model takes for plain numbers
+        self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
+        self._filters = warnings.filters
+
+    def release(self) -> None:
+        """Lets go of the calls: they know their recording, and the garbage collector would have to
+        find them."""
+        for calls in (self.inputs, self.calls, self.outputs):
+            calls.clear()
+
+    def forget(self, count: int) -> None:
+        """Takes back all but the first ``count`` calls."""
+        del self.calls[count:]
+        self.open_calls.clear()
+        self.refusal = None
+
+    def refuse(self, reason: str, method: str = "") -> Unrecordable:
+        """The error that ends the recording; it is kept, since the model may catch it.
+
+        ``method``: of a box, that was called."""
+        if self.refusal is None:
+            advice = advice_here(method)
+            message = f"{reason}, {place_in_model()}"
+            self.refusal = Unrecordable(f"{message}; {advice}" if advice else message)
+        return self.refusal
+
+    def require_no_handlers(self) -> None:
+        """Raises if the model does something about floating-point errors, which are silent while
+        it is recorded."""
+        if not HANDLED.isdisjoint(np.geterr().values()):
+            raise self.refuse("the model handles floating-point errors")
+        if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
+            raise self.refuse("the model handles warnings")
+
+
+# --------------------------------------------------------------------------------------- boxes
+
 
 GETITEM: Any = ArrayBox.__getitem__  # autograd's primitive
 HIDDEN = Box.__dict__["_value"]  # the slot under the property of this name
@@ -54,7 +173,7 @@ LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
 TYPED = {tangent_of, require_array, places_of, rule_calls.shape_of, rule_calls.fit, vspace}
 TYPED |= {rule_calls.with_derivative, rule_calls.unbox_container}
-TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of what is in a box
+TYPED_CODES = {fun.__code__ for fun in TYPED}  # which want shape or dtype of a box's value
 IN_PLACE = {VSpace.mut_add, sparse_add}  # they change their second argument
 
 
@@ -89,10 +208,10 @@ class Hiding(Box):
 
     __slots__ = ()
 
-    def __init__(self, value: Any, number: int, step: Step):
+    def __init__(self, value: Any, number: int, call: RecordedCall):
         set_value(self, value)
         set_trace(self, number)
-        set_node(self, step)
+        set_node(self, call)
 
     @property
     def _value(self) -> Any:
@@ -105,18 +224,17 @@ class Hiding(Box):
         if frame not in recording.open_calls:  # of which another argument was taken
             recording.require_no_handlers()
             if frame.f_code is BY_PRIMITIVES:
-                given = frame.f_locals
-                if may_fail(given):
-                    recording.open_calls[frame] = changed_by(given)
+                if may_fail(frame.f_locals):
+                    recording.open_calls[frame] = changed_by(frame.f_locals)
         return HIDDEN.__get__(self)
 
-    def refusal(self, what: str, method: str = "") -> Exception:
-        return self._node.recording.refuse(what, method)
+    def refusal(self, reason: str, method: str = "") -> Exception:
+        return self._node.recording.refuse(reason, method)
 
 
 def may_fail(call: dict[str, Any]) -> bool:
-    """Whether a call may raise an exception for some data; iterators end by one that tells the
-    length."""
+    """Whether a call may raise an exception for some data; the one that ends an iterator tells its
+    length alone."""
     fun = call["f_wrapped"]
     if fun is GETITEM:
         return type(call["args"][1]) is not int
@@ -127,12 +245,12 @@ def changed_by(call: dict[str, Any]) -> Any:
     """A copy of the constant that a call is about to change in place, or None."""
     if call["f_wrapped"] not in IN_PLACE:
         return None
-    given = call["args"][1]
-    return None if isbox(given) else copy.deepcopy(given)
+    argument = call["args"][1]
+    return None if isbox(argument) else copy.deepcopy(argument)
 
 
 class RecordingSequence(Hiding, SequenceBox):
-    """The several arrays that a function returned, each of which is taken by a call."""
+    """The several arrays that a function returned; a call takes each one out."""
 
     __slots__ = ()
 
@@ -149,7 +267,7 @@ class RecordingSequence(Hiding, SequenceBox):
 
 
 class RecordingDict(Hiding, DictBox):
-    """The arrays of a dict, each of which is taken by a call."""
+    """The arrays of a dict; a call takes each one out."""
 
     __slots__ = ()
 
@@ -167,7 +285,7 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What isinstance is told: data is an array or number, as on the tape."""
+        """The answer for isinstance: data is an array or number, as on the tape."""
         return type(HIDDEN.__get__(self))
 
     shape = property(lambda self: np.shape(HIDDEN.__get__(self)))
@@ -176,38 +294,40 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property
     def dtype(self) -> np.dtype:
-        """That of an array in whatever byte order; autograd tells the machine's."""
+        """The dtype of an array in its byte order; autograd tells the machine's."""
         value = HIDDEN.__get__(self)
         return value.dtype if isinstance(value, np.ndarray) else np.result_type(value)
 
     @property
     def recorded(self) -> Any:
-        """The value of this run, for rules of ours that ask for its kind."""
+        """The value of this run, for the package's rules that ask for its kind."""
         return HIDDEN.__get__(self)
 
     def record_call(self, fun: Any, args: tuple, objects: int = 0) -> Any:
-        """A call, whatever the function does; of several values the first ones are ``objects``."""
+        """A call of any function; the first ``objects`` of several values may be anything."""
         return call_of_data(fun, args, {}, objects)
 
     def plain(self) -> "RecordingBox":
         return self
 
     def read_only(self) -> "RecordingBox":
-        """The same, of which views are known."""
+        """A box of a read-only view of the value."""
         value = HIDDEN.__get__(self).view()
         value.setflags(write=False)
         return RecordingBox(value, self._trace, self._node)
 
     def boxed(self, constant: Any) -> "RecordingBox":
-        """A constant of this recording: what is computed of it is recorded."""
-        step = Step.of_call(self._node.recording, constant, same, (constant,), {})
-        return RecordingBox(constant, self._trace, step)
+        """A constant of this recording: calls with it are recorded."""
+        call = RecordedCall.of_call(self._node.recording, constant, same, (constant,), {})
+        return RecordingBox(constant, self._trace, call)
 
     @property
     def is_one(self) -> bool:
         """Whether it is the constant one, whatever the data."""
-        step = self._node
-        return step.fun is same and not isinstance(step.args[0], Step) and step.args[0] == 1.0
+        call = self._node
+        return (
+            call.fun is same and not isinstance(call.args[0], RecordedCall) and call.args[0] == 1.0
+        )
 
     def unboxed(self) -> "RecordingBox":
         """The plain array or number that ``dg.value`` takes out of a trace."""
@@ -218,7 +338,7 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __bool__(self) -> bool:
         answer = bool(HIDDEN.__get__(self))
-        self._node.recording.steps.append(Guard(self._node, answer))
+        self._node.recording.calls.append(Guard(self._node, answer))
         return answer
 
     def __array_function__(self, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -234,8 +354,8 @@ class RecordingBox(Hiding, ArrayBox):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if boxes_within(kwargs.get("out", ())):
-            is_own = array_boxes.package_of(sys._getframe(1)) == "daskgrad"
-            if ufunc is np.add and is_own:  # a sum of cotangents
+            is_package = array_boxes.package_of(sys._getframe(1)) == "daskgrad"
+            if ufunc is np.add and is_package:  # a sum of cotangents
                 return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
             raise self.refusal(f"the model has {ufunc.__name__} write into a traced array (out=)")
         if method != "__call__" and are_data((inputs, kwargs)):
@@ -268,7 +388,7 @@ class RecordingBox(Hiding, ArrayBox):
         return iter([self[number] for number in range(len(self))])
 
     def dot(self, other: Any) -> Any:
-        """A plain array's own method makes an array of the boxes in the other."""
+        """The method of a plain array makes an array of the boxes in ``other``."""
         if not are_data(other):
             raise self.refusal("the model calls the method dot of a plain array", "__array__")
         return np.dot(self, other)
@@ -281,7 +401,7 @@ class RecordingBox(Hiding, ArrayBox):
 
 
 def is_node(operand: Any) -> bool:
-    """Whether an operand is of a graph, and has the operator."""
+    """Whether an operand is a graph's node, which has the operator."""
     return hasattr(type(operand), "__dask_graph__")
 
 
@@ -293,8 +413,8 @@ def refusing(name: str) -> Callable:
 
 
 def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
-    """An operator: Python's for data, whose bits may be others, and autograd's for all else."""
-    own = getattr(ArrayBox, name, None)
+    """An operator: Python's for data, which may have other bits, and autograd's for all else."""
+    traced = getattr(ArrayBox, name, None)
 
     def method(self: RecordingBox, *others: Any) -> Any:
         if any(map(is_node, others)):
@@ -302,7 +422,7 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
         if are_data(operands):
             return call_of_data(fun, operands, {})
-        return NotImplemented if own is None else own(self, *others)
+        return NotImplemented if traced is None else traced(self, *others)
 
     return method
 
@@ -331,31 +451,20 @@ for name in (*BINARY, *LOGICAL):
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
 for name in (*BINARY, *LOGICAL, "pow", "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
-for name in (
-    "float",
-    "int",
-    "complex",
-    "index",
-    "array",
-    "str",
-    "format",
-    "repr",
-    "reduce",
-    "setitem",
-):
+for name in "float int complex index array str format repr reduce setitem".split():
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
 
 def getitem(array: Any, index: Any) -> Any:
-    """An array in a box of the tape, at an index some of which is recorded: that is one box."""
+    """An array in a box of the tape, at an index with recorded parts, which becomes one box."""
     if type(index) is tuple and type(array) is not RecordingBox:
         boxes = boxes_within(list(index))
         if boxes:
             recording = boxes[0]._node.recording
             value = replace_boxes(index, HIDDEN.__get__)
             refs = replace_boxes(index, lambda box: box._node)
-            step = Step.of_call(recording, value, tuple, refs, {})
-            index = RecordingBox(value, recording.number, step)
+            call = RecordedCall.of_call(recording, value, tuple, refs, {})
+            index = RecordingBox(value, recording.number, call)
     return GETITEM(array, index)
 
 
@@ -363,42 +472,41 @@ def is_box(value: Any) -> bool:
     return type(value) is RecordingBox
 
 
-def boxes_within(given: Any) -> list[RecordingBox]:
+def boxes_within(tree: Any) -> list[RecordingBox]:
     """The boxes in arguments, and in lists, tuples, dicts and slices of them."""
-    if type(given) in HIDING:
-        return [given]
-    if isinstance(given, slice):
-        given = (given.start, given.stop, given.step)
-    if isinstance(given, dict):
-        given = list(given.values())
-    if not isinstance(given, list | tuple):
+    if type(tree) in HIDING:
+        return [tree]
+    if isinstance(tree, slice):
+        tree = (tree.start, tree.stop, tree.step)
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if not isinstance(tree, list | tuple):
         return []
-    return [box for each in given for box in boxes_within(each)]
+    return [box for part in tree for box in boxes_within(part)]
 
 
-def are_data(given: Any) -> bool:
-    """Whether none of the boxes is in the tape, or in a trace of the model's own: these are not
-    asked then."""
-    if isbox(given):
-        return is_box(given)
-    if isinstance(given, dict):
-        given = given.values()
-    elif not isinstance(given, list | tuple):
+def are_data(tree: Any) -> bool:
+    """Whether no box belongs to the tape, or to a trace of the model's own."""
+    if isbox(tree):
+        return is_box(tree)
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, list | tuple):
         return True
-    return all(map(are_data, given))
+    return all(map(are_data, tree))
 
 
-def replace_boxes(given: Any, by: Callable[[RecordingBox], Any]) -> Any:
-    """Arguments with something else in the places of boxes."""
-    if type(given) in HIDING:
-        return by(given)
-    if isinstance(given, list | tuple):
-        return type(given)([replace_boxes(each, by) for each in given])
-    if isinstance(given, dict):
-        return {name: replace_boxes(each, by) for name, each in given.items()}
-    if isinstance(given, slice) and boxes_within(given):
-        raise boxes_within(given)[0].refusal("the bounds of a slice are traced")
-    return given
+def replace_boxes(tree: Any, by: Callable[[RecordingBox], Any]) -> Any:
+    """Arguments with ``by(box)`` in the places of boxes."""
+    if type(tree) in HIDING:
+        return by(tree)
+    if isinstance(tree, list | tuple):
+        return type(tree)([replace_boxes(part, by) for part in tree])
+    if isinstance(tree, dict):
+        return {name: replace_boxes(part, by) for name, part in tree.items()}
+    if isinstance(tree, slice) and boxes_within(tree):
+        raise boxes_within(tree)[0].refusal("the bounds of a slice are traced")
+    return tree
 
 
 def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> Any:
@@ -406,9 +514,9 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     recording = boxes_within((args, kwargs))[0]._node.recording
     if not recording.is_trusted:
         recording.require_no_handlers()
-    is_own = recording.is_trusted or fun in (operator.iadd, add_at.fun)
-    value_of = HIDDEN.__get__ if is_own else read_only_value
-    values, options = (replace_boxes(each, value_of) for each in (args, kwargs))
+    may_write = recording.is_trusted or fun in (operator.iadd, add_at.fun)
+    value_of = HIDDEN.__get__ if may_write else read_only_value
+    values, options = replace_boxes(args, value_of), replace_boxes(kwargs, value_of)
     if fun is add_at.fun and type(args[0]) is np.ndarray:  # a constant that the call changes
         args = args[0].copy(), *args[1:]
     try:
@@ -420,11 +528,11 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     )
     if not (isinstance(value, ARRAYS) or are_several):
         raise recording.refuse(f"{fun.__name__} returns {type(value).__name__}, which is no array")
-    refs, ref_options = (replace_boxes(each, lambda box: box._node) for each in (args, kwargs))
-    step = Step.of_call(recording, value, fun, refs, ref_options)
+    refs, ref_options = [replace_boxes(x, lambda box: box._node) for x in (args, kwargs)]
+    call = RecordedCall.of_call(recording, value, fun, refs, ref_options)
     if not are_several:
-        return RecordingBox(value, recording.number, step)
-    parts = [part_of(step, number, part) for number, part in enumerate(value)]
+        return RecordingBox(value, recording.number, call)
+    parts = [part_of(call, number, part) for number, part in enumerate(value)]
     return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
 
 
@@ -433,16 +541,16 @@ def read_only_value(box: Any) -> Any:
     return read_only_leaf(HIDDEN.__get__(box))
 
 
-def part_of(parts: Step, number: int, value: Any) -> RecordingBox | None:
+def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None:
     """One of several values, as data."""
     if value is None:
         return None
-    step = Step.of_call(parts.recording, value, operator.getitem, (parts, number), {})
-    return RecordingBox(value, parts.recording.number, step)
+    call = RecordedCall.of_call(parts.recording, value, operator.getitem, (parts, number), {})
+    return RecordingBox(value, parts.recording.number, call)
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """NumPy's operator has other bits than ``np.power``; what the tape does not see has these."""
+    """NumPy's operator, which has other bits than ``np.power``, for data, as on the tape."""
     if are_data((base, exponent)):
         return call_of_data(operator.pow, (base, exponent), {})
     return anp.power(base, exponent)
@@ -465,7 +573,7 @@ INTEGERS = (bool, int, np.bool_, *[np.dtype(code).type for code in "bBhHiIlLqQ"]
 
 
 def install() -> None:
-    """Has the tracer make boxes of this kind for steps; once in a process, when one is needed."""
+    """Has the tracer make boxes of this kind for calls; once in a process."""
     if RecordingBox not in box_types:
         with _installing:
             if RecordingBox not in box_types:
@@ -484,13 +592,13 @@ def enter_factories() -> None:
         box_type_mappings[kind] = nested(inner)
     sparse_object_types.add(RecordingSparse)
     array_boxes.ArrayBox.__getitem__ = getitem
-    notrace_primitives[Step] = UNRECORDED
+    notrace_primitives[RecordedCall] = UNRECORDED
     box_types.update(RECORDING.values())
 
 
 def factory(make: Callable, recording: type | None) -> Callable:
     def make_box(value: Any, number: int, node: Any) -> Any:
-        if type(node) is not Step:
+        if type(node) is not RecordedCall:
             return make(value, number, node)
         if isbox(value):  # of the tape, which is within the recording
             raise not_positional(node)
@@ -505,17 +613,17 @@ def not_boxed(value: Any, number: int, node: Any) -> Any:
     raise KeyError  # the tracer's own error follows
 
 
-def not_positional(step: Step) -> Exception:
-    return step.recording.refuse(
-        f"{step.name} uses a traced value that is not a positional argument of it"
+def not_positional(call: RecordedCall) -> Exception:
+    return call.recording.refuse(
+        f"{call.name} uses a traced value that is not a positional argument of it"
     )
 
 
 def nested(make: Callable) -> Callable:
-    """Boxes of a trace of the model's own, over what is recorded: a derivative within the model."""
+    """Boxes of a trace of the model's own, over recorded ones: a derivative within the model."""
 
     def make_box(value: Any, number: int, node: Any) -> Any:
-        if type(node) is Step:
+        if type(node) is RecordedCall:
             raise not_positional(node)
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself

@@ -1,13 +1,15 @@
-"""Calls: what a model and its pullback do, as a list of calls of NumPy.
+"""Calls: a model and its pullback as a list of calls of NumPy.
 
-A call refers to what it takes by the calls that made it. ``record`` runs the package's own tape on
-boxes, so that the list has the very calls of the tape, in their order, and a program has its bits.
-Nothing here knows a derivative.
+A call refers to its arguments by the calls that made them. ``record`` runs the package's own tape
+on boxes, so that the list has the very calls of the tape, in their order, and a program has its
+bits. The list knows no derivative.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -18,19 +20,18 @@ from autograd.numpy import linalg, numpy_wrapper
 from autograd.numpy.numpy_vjps import untake
 
 from daskgrad.autodiff.programs import kernels
-from daskgrad.autodiff.programs.boxes import GETITEM, same
-from daskgrad.autodiff.programs.steps import PYTHONS, Guard, Recording, Step
+from daskgrad.autodiff.programs.boxes import GETITEM, PYTHONS, Guard, RecordedCall, Recording, same
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.indexing import add_at, names_no_entry_twice
 from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.rule_calls import RecordedRun, call_rule
 
 
-class Call:
+class NumpyCall:
     """``fun(*args, **kwargs)``; or an input, which has no ``fun``.
 
-    ``value`` is that of the recorded run, whose kind, shape and order in memory all runs have;
-    ``place`` is the file and line of the model that it belongs to.
+    ``value`` is the recorded run's; it has the kind, shape and order in memory of all runs.
+    ``place`` is a file and line of the model.
     """
 
     __slots__ = ("args", "fun", "kwargs", "place", "value")
@@ -50,8 +51,8 @@ class CallList(NamedTuple):
     ``seed_count`` inputs are the cotangents of the values.
     """
 
-    inputs: list[Call]
-    calls: list[Call]
+    inputs: list[NumpyCall]
+    calls: list[NumpyCall]
     outputs: list[Any]
     value_count: int
     seed_count: int
@@ -67,7 +68,7 @@ def guard(value: Any, answer: bool) -> None:
 
 
 def cut() -> None:
-    """Where the model ends, and its pullback begins."""
+    """The end of the model, and the beginning of its pullback."""
 
 
 def stay(value: Any, kind: Any) -> None:
@@ -77,18 +78,18 @@ def stay(value: Any, kind: Any) -> None:
 
 
 def plus(array: Any, other: Any) -> Any:
-    """``array += other``: the array is the list's own, and nobody needs it any more."""
+    """``array += other``, for an array of the list that nobody needs any more."""
     array = np.copy(array)
     array += other
     return array
 
 
 def add_to(array: Any, index: Any, g: Any, distinct: bool) -> Any:
-    """``array[index] += g``, of such an array."""
+    """``array[index] += g``, for an array of the list that nobody needs any more."""
     return add_at.fun(np.copy(array), index, g, distinct)
 
 
-STATEMENTS: set[Any] = {guard, cut, stay}  # which have no value, and are never left out
+STATEMENTS: set[Any] = {guard, cut, stay}  # they have no value, and are never left out
 IN_PLACE: set[Any] = {plus, add_to}  # calls that change their first argument
 
 
@@ -101,23 +102,25 @@ def kind_of(value: Any) -> Any:
 NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
-class Loop:
+@dataclass(eq=False)
+class ItemLoop:
     """A call for each item, which is written as a comprehension; ``parts`` are the calls in its
-    arguments, some of which are the items' own."""
+    arguments, and ``are_own`` tells which differ for each item."""
 
-    def __init__(self, fun: Callable, args: tuple, parts: Sequence[Call], are_own: Sequence[bool]):
-        self.fun, self.args, self.parts, self.are_own = fun, args, parts, are_own
+    fun: Callable
+    args: tuple
+    parts: Sequence[NumpyCall]
+    are_own: Sequence[bool]
 
     def __call__(self, *values: Any) -> Any:
-        """What the comprehension returns."""
+        """The result of the comprehension."""
         results = []
         for n in range(len(values[self.are_own.index(True)])):
-            item = [x[n] if own else x for x, own in zip(values, self.are_own, strict=True)]
-            item = [
-                x.item() if own and type(part.value) in PYTHONS else x
-                for x, own, part in zip(item, self.are_own, self.parts, strict=True)
-            ]
-            args, kwargs = replaced(self.args, dict(zip(self.parts, item, strict=True)))
+            item = {}
+            for part, x, is_own in zip(self.parts, values, self.are_own, strict=True):
+                is_number = is_own and type(part.value) in PYTHONS
+                item[part] = x[n].item() if is_number else x[n] if is_own else x
+            args, kwargs = replaced(self.args, item)
             results.append(self.fun(*args, **kwargs))
         return stacked(results)
 
@@ -138,7 +141,7 @@ def stacked(results: Sequence[Any]) -> Any:
 
 
 def order_of(array: Any) -> list[int]:
-    """The axes by their strides; those of length one are anywhere."""
+    """The axes by their strides, without axes of length one."""
     array = np.asarray(array)
     axes = [axis for axis, size in enumerate(array.shape) if size > 1]
     return sorted(axes, key=lambda axis: -abs(array.strides[axis]))
@@ -148,44 +151,44 @@ def order_of(array: Any) -> list[int]:
 
 
 def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList:
-    """The calls of a recording in NumPy's terms; the pullback begins at step ``end``."""
+    """The calls of a recording in NumPy's terms; the pullback begins at call ``end``."""
     made: dict[Any, Any] = {}
-    for step in recording.inputs:
-        made[step] = Call(None, (), {}, step.value)
-    calls: list[Call] = []
+    for recorded in recording.inputs:
+        made[recorded] = NumpyCall(None, (), {}, recorded.value)
+    calls: list[NumpyCall] = []
     place: Any = None
 
-    def emit(fun: Callable, args: Sequence[Any], kwargs: dict, value: Any) -> Call:
-        calls.append(Call(fun, args, kwargs, value, place))
+    def emit(fun: Callable, args: Sequence[Any], kwargs: dict, value: Any) -> NumpyCall:
+        calls.append(NumpyCall(fun, args, kwargs, value, place))
         return calls[-1]
 
-    steps: list[Any] = [*recording.steps, None]
-    for number, step in enumerate(steps):
+    recorded_calls: list[Any] = [*recording.calls, None]
+    for number, recorded in enumerate(recorded_calls):
         if number == end:
             emit(cut, (), {}, None)
-        if step is None:
+        if recorded is None:
             break
-        if isinstance(step, Guard):
-            emit(guard, (made[step.step], step.answer), {}, None)
+        if isinstance(recorded, Guard):
+            emit(guard, (made[recorded.call], recorded.answer), {}, None)
             continue
-        place = step.place
-        args, kwargs = replaced((step.args, step.kwargs), made, Step)
+        place = recorded.place
+        args, kwargs = replaced((recorded.args, recorded.kwargs), made, RecordedCall)
         for part in calls_in((args, kwargs)):
-            if part.fun in PARTS and step.fun is not sparse_add and part not in calls:
+            if part.fun in PARTS and recorded.fun is not sparse_add and part not in calls:
                 calls.append(part)
-        call = made[step] = translated(step, args, kwargs, emit)
+        call = made[recorded] = translated(recorded, args, kwargs, emit)
         is_new = bool(calls) and call is calls[-1]
         if is_new and (may_vary(call) if number < end else is_masked(call)):
             emit(stay, (call, kind_of(call.value)), {}, None)
-    inputs = [made[step] for step in recording.inputs]
-    outputs = replaced(recording.outputs, made, Step)
+    inputs = [made[recorded] for recorded in recording.inputs]
+    outputs = replaced(recording.outputs, made, RecordedCall)
     recording.release()
     return CallList(inputs, calls, outputs, count, seeds)
 
 
-def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> Any:
-    """The call that a step stands for: of the function that a primitive of autograd's wraps."""
-    fun = step.fun
+def translated(recorded: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> Any:
+    """A recorded call as a call of the function that a primitive of autograd's wraps."""
+    fun = recorded.fun
     if fun is same:
         return args[0]
     if fun is call_rule:
@@ -196,68 +199,68 @@ def translated(step: Any, args: Sequence[Any], kwargs: dict, emit: Callable) -> 
         if isinstance(args[0], tuple | dict):  # the cotangents of several values
             return args[0][args[1]]
         if selects_columns(*args):
-            return emit(kernels.columns, (args[0], *args[1]), {}, step.value)
-        return emit(operator.getitem, args, {}, step.value)
+            return emit(kernels.columns, (args[0], *args[1]), {}, recorded.value)
+        return emit(operator.getitem, args, {}, recorded.value)
     if fun in (operator.iadd, VSpace.mut_add, VSpace.add):
         first, *rest = args if fun is operator.iadd else args[1:]
         if first is None:  # zeros, of which autograd makes a copy that may be changed
-            first = zeros_of(emit, args[0], step.value)
-        if isinstance(first, tuple | dict) or not isinstance(first, Call):
+            first = zeros_of(emit, args[0], recorded.value)
+        if isinstance(first, tuple | dict) or not isinstance(first, NumpyCall):
             return sum_of(emit, fun is not VSpace.add, first, *rest)
         is_fresh = fun is not VSpace.add and type(first.value) is np.ndarray
-        return emit(plus if is_fresh else np.add, (first, *rest), {}, step.value)
+        return emit(plus if is_fresh else np.add, (first, *rest), {}, recorded.value)
     if fun is add_at.fun:
         first, index, g, distinct = args
-        if not isinstance(first, Call):
+        if not isinstance(first, NumpyCall):
             is_zero = not (first.any() or np.signbit(first.real).any())
             zeros = np.zeros, (first.shape, first.dtype)
-            first = emit(*(zeros if is_zero else (np.array, (first,))), {}, step.value)
-        return emit(add_to, (first, index, g, distinct), {}, step.value)
+            first = emit(*(zeros if is_zero else (np.array, (first,))), {}, recorded.value)
+        return emit(add_to, (first, index, g, distinct), {}, recorded.value)
     if fun in PARTS:
-        return Call(fun, args, {}, step.value)  # a part of the next one
+        return NumpyCall(fun, args, {}, recorded.value)  # a part of the next one
     if fun is sparse_add and isinstance(args[0], ContainerVSpace):
         return with_part(emit, *args)
     if fun is sparse_add:
         space, previous, piece = args
-        if not isinstance(piece, Call):
+        if not isinstance(piece, NumpyCall):
             dense = space.zeros() if previous is None else previous
             add = piece.mut_add if previous is None else partial(add_sparse, piece)
-            return add(dense) if previous is None else emit(add, (dense,), {}, step.value)
+            return add(dense) if previous is None else emit(add, (dense,), {}, recorded.value)
         g, index, _ = piece.args
         if previous is None:
-            previous = zeros_of(emit, space, step.value)
-        elif not isinstance(previous, Call):
-            previous = emit(np.array, (previous,), {}, step.value)
+            previous = zeros_of(emit, space, recorded.value)
+        elif not isinstance(previous, NumpyCall):
+            previous = emit(np.array, (previous,), {}, recorded.value)
         distinct = names_no_entry_twice(value_of(index))
-        return emit(add_to, (previous, index, g, distinct), {}, step.value)
+        return emit(add_to, (previous, index, g, distinct), {}, recorded.value)
     if fun in REDUCTIONS and not set(kwargs) - {"axis", "keepdims"} and len(args) <= 2:
         options = {"axis": None, **dict(zip(("axis",), args[1:], strict=False)), **kwargs}
         if options.get("keepdims") in (np._NoValue, False):
             options.pop("keepdims", None)
         if type(value_of(args[0])) is np.ndarray and value_of(args[0]).dtype.kind in "fcb":
-            return emit(REDUCTIONS[fun], args[:1], options, step.value)
+            return emit(REDUCTIONS[fun], args[:1], options, recorded.value)
     if kwargs.get("order", "") in (None, "C") and raw(fun) in (np.reshape, np.ravel):
         kwargs = {name: value for name, value in kwargs.items() if name != "order"}
     if fun is numpy_wrapper._array_from_scalar_or_array and args[:2] == ((), {}):
-        return emit(np.array, args[2:], {}, step.value)
+        return emit(np.array, args[2:], {}, recorded.value)
     if fun is numpy_wrapper.array_from_args and args[:2] == ((), {}):
-        return emit(np.array, (list(args[2:]),), {}, step.value)
+        return emit(np.array, (list(args[2:]),), {}, recorded.value)
     if fun is numpy_wrapper.concatenate_args:
-        return emit(np.concatenate, (args[1:], args[0]), {}, step.value)
+        return emit(np.concatenate, (args[1:], args[0]), {}, recorded.value)
     if type(fun).__name__ == "builtin_function_or_method" and hasattr(fun, "__self__"):
         ufunc = fun.__self__
         if isinstance(ufunc, np.ufunc) and fun.__name__ == "reduce" and "axis" not in kwargs:
             kwargs = {"axis": args[1] if len(args) > 1 else 0, **kwargs}
             args = args[:1]
             fun = REDUCE.get(ufunc, fun)
-    return emit(raw(fun), args, kwargs, step.value)
+    return emit(raw(fun), args, kwargs, recorded.value)
 
 
-PARTS = {untake, container_untake}  # calls that the next one, a sum, makes anew
+PARTS = {untake, container_untake}  # the next call, a sum, makes them anew
 
 
 def selects_columns(array: Any, index: Any) -> bool:
-    """Whether a slice of the rows of a matrix is asked for columns by an array of numbers."""
+    """Whether an index takes a slice of a matrix's rows, and columns by an array of numbers."""
     if not (isinstance(index, tuple) and len(index) == 2):
         return False
     matrix, rows, numbers = map(value_of, (array, *index))
@@ -265,8 +268,8 @@ def selects_columns(array: Any, index: Any) -> bool:
     return are_arrays and matrix.ndim == 2 and numbers.ndim == 1 and numbers.dtype.kind == "i"
 
 
-def with_part(emit: Callable, space: Any, previous: Any, piece: Call) -> Any:
-    """The cotangents of several values, of which one has arrived."""
+def with_part(emit: Callable, space: Any, previous: Any, piece: NumpyCall) -> Any:
+    """The cotangents of several values, after one has arrived."""
     g, key, _ = piece.args
     previous = zeros_of(emit, space, None) if previous is None else previous
     parts = dict(previous) if isinstance(previous, dict) else list(previous)
@@ -328,12 +331,12 @@ SIGNS |= {"pow": "**", "matmul": "@", "lt": "<", "le": "<=", "gt": ">", "ge": ">
 SIGNS |= {"ne": "!=", "and_": "&", "or_": "|", "xor": "^"}
 OPERATORS = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
-SHAPED = {  # functions whose values' shapes are decided by their arguments'
+SHAPED = {  # functions whose values have shapes that follow from the arguments' shapes
     *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun, kernels.columns),
     *(np.array, np.clip, np.dot, np.einsum, np.outer, np.where, np.copy, np.zeros),
     *map(raw, (np.ndarray.copy, linalg.cholesky, linalg.inv, linalg.solve)),
 }
-OF_ONE = {  # the same, of one array: other arguments decide, too
+OF_ONE = {  # such functions of one array, and of other arguments that decide on the shape
     *(*REDUCE.values(), np.cumsum, np.diag, np.diff, np.imag, np.real, np.reshape, np.roll),
     *(np.trace, np.ravel, np.transpose, np.expand_dims, np.sort, np.squeeze, np.zeros_like),
     *(np.ones_like, np.linalg.det, np.linalg.slogdet, np.linalg.norm, np.fft.fft, np.fft.ifft),
@@ -342,7 +345,7 @@ OF_ONE = {  # the same, of one array: other arguments decide, too
 FAILING = {np.linalg.cholesky, np.linalg.inv, np.linalg.solve, kernels.columns}
 
 
-def may_vary(call: Call) -> bool:
+def may_vary(call: NumpyCall) -> bool:
     """Whether other data may give a value another shape or dtype."""
     if isinstance(call.value, list | tuple) or type(call.fun) is RecordedRun:
         return False
@@ -354,19 +357,19 @@ def may_vary(call: Call) -> bool:
         return next(calls_in((call.args[1:], call.kwargs)), None) is not None
     if call.fun is operator.getitem:
         several = call.args[0]
-        if isinstance(several, Call) and isinstance(several.value, list | tuple):
+        if isinstance(several, NumpyCall) and isinstance(several.value, list | tuple):
             return type(several.fun) is not RecordedRun and several.fun not in OF_ONE
     return call.fun is not operator.getitem or is_masked(call)
 
 
-def is_masked(call: Call) -> bool:
+def is_masked(call: NumpyCall) -> bool:
     """Whether an index has data other than integers, so that the number of entries may vary."""
     if call.fun is not operator.getitem:
         return False
     return any([np.result_type(part.value).kind not in "iu" for part in calls_in(call.args[1:])])
 
 
-def may_raise(call: Call) -> bool:
+def may_raise(call: NumpyCall) -> bool:
     """Whether a call may be an error for other data."""
     if call.fun is operator.getitem:
         return next(calls_in(call.args[1:]), None) is not None
@@ -378,38 +381,36 @@ def may_raise(call: Call) -> bool:
 # ------------------------------------------------------------------------------------ arguments
 
 
-def replaced(given: Any, by: Any, kind: type = Call) -> Any:
-    """Arguments with other things in the places of calls, in containers, too."""
-    if isinstance(given, kind):
-        return by.get(given, given)
-    if type(given) in (list, tuple):
-        return type(given)([replaced(each, by, kind) for each in given])
-    if type(given) is dict:
-        return {name: replaced(each, by, kind) for name, each in given.items()}
-    return given
+def mapped(tree: Any, fun: Callable, kind: type = NumpyCall) -> Any:
+    """Arguments with ``fun(call)`` in the places of calls, in containers, too."""
+    if isinstance(tree, kind):
+        return fun(tree)
+    if type(tree) in (list, tuple):
+        return type(tree)([mapped(part, fun, kind) for part in tree])
+    if type(tree) is dict:
+        return {name: mapped(part, fun, kind) for name, part in tree.items()}
+    return tree
 
 
-def calls_in(given: Any) -> Iterator[Call]:
-    if isinstance(given, Call):
-        yield given
-    elif isinstance(given, list | tuple | dict):
-        for each in given.values() if isinstance(given, dict) else given:
-            yield from calls_in(each)
+def replaced(tree: Any, by: Mapping[Any, Any], kind: type = NumpyCall) -> Any:
+    return mapped(tree, lambda call: by.get(call, call), kind)
 
 
-def value_of(given: Any) -> Any:
-    """An argument with the values of its calls."""
-    if isinstance(given, Call):
-        return given.value
-    if type(given) in (list, tuple):
-        return type(given)(map(value_of, given))
-    if type(given) is dict:
-        return {name: value_of(each) for name, each in given.items()}
-    return given
+def value_of(tree: Any) -> Any:
+    """Arguments with the values of their calls."""
+    return mapped(tree, attrgetter("value"))
+
+
+def calls_in(tree: Any) -> Iterator[NumpyCall]:
+    if isinstance(tree, NumpyCall):
+        yield tree
+    elif isinstance(tree, list | tuple | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from calls_in(part)
 
 
 def run(program: CallList, leaves: Sequence[Any]) -> list[Any]:
-    """What a list means: its calls, one after the other."""
+    """The meaning of a list: its calls, one after the other."""
     values = dict(zip(program.inputs, leaves, strict=True))
     with np.errstate(all="ignore"):
         for call in program.calls:

@@ -7,14 +7,13 @@ import numpy as np
 import scipy.stats
 from autograd.scipy.stats import norm
 
-from daskgrad.autodiff.programs.batches import Batching, form
-from daskgrad.autodiff.programs.calls import SHAPED, Call
+from daskgrad.autodiff.programs.batches import FORMS, elementwise
+from daskgrad.autodiff.programs.calls import SHAPED, NumpyCall
 from daskgrad.autodiff.programs.rewrites import is_double, rule
-from daskgrad.autodiff.rules.declaration import Diverged
 
 
 @rule(norm.logpdf.fun)
-def density(call: Call, emit: Callable) -> Any:
+def density(call: NumpyCall, emit: Callable) -> Any:
     are_double = [is_double(arg) or type(arg) is float for arg in call.args] == [True] * 3
     if call.kwargs or not are_double or not np.ndim(call.value):
         return None
@@ -42,20 +41,4 @@ def is_positive(scale: Any) -> Any:
 
 
 SHAPED |= {norm.logpdf.fun, logpdf}
-
-
-@form(logpdf)
-def of_densities(call: Call, batch: Batching) -> Any:
-    shape = np.shape(call.value)
-    operands = [batch.lift(arg, len(shape)) for arg in call.args]
-    return batch.emit(densities, (*operands, batch.shape(*shape)))
-
-
-def densities(x: Any, loc: Any, scale: Any, shape: tuple) -> np.ndarray:
-    """As ``logpdf``, if all items go its usual way."""
-    distance = (x - loc) / scale
-    if not (np.isfinite(distance).all() and np.all(np.asarray(scale) > 0.0)):
-        raise Diverged
-    scales = np.empty(shape)
-    scales[...] = scale
-    return -(distance**2) / TWO - LOG_OF_ROOT - np.log(scales)
+FORMS[logpdf] = elementwise

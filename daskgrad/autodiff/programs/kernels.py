@@ -1,6 +1,6 @@
-"""Kernels: what functions of NumPy call, without the checks that a program has made.
+"""Kernels: the inner functions of NumPy's wrappers, without checks that a program has made.
 
-Most are private to NumPy: where they are not found, the functions themselves are called.
+Most are private to NumPy; a program calls the public function if one is missing.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,19 +11,18 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 
-def found(*path: str) -> Any:
-    """An attribute of attributes of NumPy; None in a later one, perhaps: then
-    tests/autodiff/programs/test_kernels.py fails."""
+def private(*path: str) -> Any:
+    """A private attribute of NumPy; None if a later version lacks it (test_kernels.py fails)."""
     place: Any = np
     for name in path:
         place = getattr(place, name, None)
     return place
 
 
-matrices = found("linalg", "_umath_linalg")
-transforms = found("fft", "_pocketfft_umath")
-einsum = found("_core", "multiarray", "c_einsum") or np.einsum
-clip = found("_core", "umath", "clip") or np.clip
+matrices = private("linalg", "_umath_linalg")
+transforms = private("fft", "_pocketfft_umath")
+einsum = private("_core", "multiarray", "c_einsum") or np.einsum
+clip = private("_core", "umath", "clip") or np.clip
 
 
 def errors(message: str) -> np.errstate:
@@ -76,8 +75,8 @@ LARGE = 2**24  # bytes of a matrix, of which no cache near a core holds much
 def columns(matrix: np.ndarray, rows: slice, numbers: np.ndarray) -> np.ndarray:
     """``matrix[rows, numbers]``, in the same order of memory.
 
-    NumPy goes column by column. Of a large matrix in C order, row by row takes two thirds of the
-    time: what is read next is nearer.
+    NumPy goes column by column. In a large matrix in C order, row by row takes two thirds of the
+    time, since the next entry is nearer.
     """
     if rows == EVERY and matrix.nbytes >= LARGE and matrix.flags.c_contiguous:
         return np.asfortranarray(matrix.take(numbers, axis=1))
@@ -86,8 +85,8 @@ def columns(matrix: np.ndarray, rows: slice, numbers: np.ndarray) -> np.ndarray:
 
 # The context in which NumPy's floating-point errors are exceptions: to enter it by ``np.errstate``
 # takes longer than some programs.
-state: Any = found("_core", "umath", "_extobj_contextvar")
-make_state: Any = found("_core", "umath", "_make_extobj")
+state: Any = private("_core", "umath", "_extobj_contextvar")
+make_state: Any = private("_core", "umath", "_make_extobj")
 RAISING: Any = {"divide": "raise", "over": "raise", "invalid": "raise"}
 usual = None if state is None else Context().run(state.get)  # nobody has changed it
 raising = None if make_state is None else Context().run(lambda: make_state(**RAISING))
@@ -103,9 +102,3 @@ def raise_errors(fun: Callable, args: Sequence[Any]) -> Any:
         return fun(*args)
     finally:
         state.reset(token)
-
-
-def fill(array: np.ndarray, value: Any) -> np.ndarray:
-    """``array[...] = value``; the array."""
-    array[...] = value
-    return array

@@ -1,17 +1,36 @@
-"""Programs: two Python functions that do what a model and its pullback did; and their tapes."""
+"""Programs: the Python of a list of calls, a line for each, as two functions; and their tapes."""
 
 import ast
 import functools
 import io
+import operator
 import pickle
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from daskgrad.autodiff.programs.calls import kind_of
+from daskgrad.autodiff.programs.boxes import PYTHONS
+from daskgrad.autodiff.programs.calls import (
+    IN_PLACE,
+    OPERATORS,
+    CallList,
+    ItemLoop,
+    NumpyCall,
+    calls_in,
+    cut,
+    guard,
+    kind_of,
+    plus,
+    replaced,
+    stacked,
+    stay,
+    value_of,
+)
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.reverse import AutogradTape, arrays_within, trace
@@ -21,8 +40,16 @@ from daskgrad.autodiff.values.descriptions import NondeterministicModelError, de
 MOST_ARRIVED = 256
 MOST_CODES = 1024
 
+TEXTS: dict[Any, str] = {fun: f"{{}} {sign} {{}}" for fun, sign in OPERATORS.items()}
+TEXTS |= {operator.neg: "-{}", operator.invert: "~{}", operator.getitem: "{}[{}]"}
+TEXTS[np.matmul] = "{} @ {}"
+METHODS = {np.reshape: "reshape", np.transpose: "transpose", np.diagonal: "diagonal"}
+METHODS |= {np.trace: "trace", np.cumsum: "cumsum", np.swapaxes: "swapaxes"}
+ATTRIBUTES = {np.real: "real", np.imag: "imag"}
+SMALL = {0.0, 1.0, 2.0, 0.5, -1.0}  # numbers that stand in the text
 
-class Source(NamedTuple):
+
+class ProgramText(NamedTuple):
     """The text of a program; the file of the model, and for each line of the text the one there."""
 
     text: str
@@ -32,16 +59,15 @@ class Source(NamedTuple):
 
 class Program(NamedTuple):
     """``forward`` takes all arrays of a call and returns the outputs and the residuals;
-    ``backward`` takes the residuals and cotangents, and returns those of the traced arrays.
+    ``backward`` takes the residuals and cotangents, and returns cotangents of the traced arrays.
 
-    ``examples`` are cotangents, one for each output, and ``None`` where ``backward`` takes none;
-    ``seeds`` are those that it takes;
-    ``constants`` are the functions and other objects that the source names; ``nbytes`` are those of
-    arrays among these that were copied.
+    ``examples`` are cotangents, one for each output, or ``None`` if ``backward`` takes none;
+    ``seeds`` are the examples without ``None``; ``constants`` are the functions and other objects
+    that the source names; ``nbytes``: of copied arrays among them.
     """
 
     name: str
-    source: Source
+    source: ProgramText
     forward: Callable[..., tuple]
     backward: Callable[..., list]
     examples: Sequence[Any]
@@ -53,18 +79,18 @@ class Program(NamedTuple):
     def of_source(
         cls,
         name: str,
-        source: Source,
+        source: ProgramText,
         examples: Sequence[Any],
         constants: Mapping[str, Any],
         nbytes: int = 0,
     ) -> "Program":
         namespace = namespace_of(source, constants)
         forward, backward = namespace["forward"], namespace["backward"]
-        seeds = [each for each in examples if each is not None]
+        seeds = [example for example in examples if example is not None]
         return cls(name, source, forward, backward, examples, constants, seeds, nbytes)
 
     def __reduce__(self) -> tuple:
-        """As text, with what it names; a process that gets many tapes of it makes it once."""
+        """As text, with its constants; a process that gets many tapes of it makes it once."""
         parts = self.name, self.source, self.examples, self.constants
         packed = _packed.get(self.forward)
         if packed is None:
@@ -75,7 +101,7 @@ class Program(NamedTuple):
         return self.backward(residuals, *self.seeds)
 
 
-def namespace_of(source: Source, constants: Mapping[str, Any]) -> dict[str, Any]:
+def namespace_of(source: ProgramText, constants: Mapping[str, Any]) -> dict[str, Any]:
     """The functions of a source, by their names."""
     namespace = {"np": np, "Diverged": Diverged, "kind_of": kind_of, **constants}
     exec(code_of(source), namespace)
@@ -83,7 +109,7 @@ def namespace_of(source: Source, constants: Mapping[str, Any]) -> dict[str, Any]
 
 
 @functools.lru_cache(MOST_CODES)
-def code_of(source: Source) -> types.CodeType:
+def code_of(source: ProgramText) -> types.CodeType:
     """The code that defines the functions of a source; calls of other sizes have the same.
 
     Warnings and tracebacks name the model's file and line.
@@ -114,94 +140,272 @@ def arrived_program(packed: bytes) -> Program:
     return kept_or_made(_arrived, packed, load, MOST_ARRIVED)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CompiledTape:
-    """Residuals of a program's forward pass; ``nbytes`` is what the tape itself would hold.
+    """Residuals of a program's forward pass; ``tape_nbytes`` are the bytes of the tape itself.
 
-    ``call`` of ``arrays``: of this the tape itself is made for cotangents that the program was not
-    made for, unless the ``watch`` has seen that another one would be; a tape that came from another
-    process has none.
+    ``call`` of ``arrays`` gives the tape itself, for cotangents that the program was not made for,
+    unless the ``watch`` has seen a change; a tape that came from another process has no call.
     """
 
-    __slots__ = ("_arrays", "_call", "_program", "_residuals", "_watch", "tape_nbytes")
+    program: Program
+    residuals: tuple
+    tape_nbytes: int
+    call: Callable | None = None
+    arrays: Sequence[Any] = ()
+    watch: Any = None
 
-    pickler = TapePickler
-
-    def __init__(
-        self,
-        program: Program,
-        residuals: tuple,
-        tape_nbytes: int,
-        call: Callable | None = None,
-        arrays: Sequence[Any] = (),
-        watch: Any = None,
-    ):
-        self._program = program
-        self._residuals = residuals
-        self.tape_nbytes = tape_nbytes
-        self._call = call
-        self._arrays = arrays
-        self._watch = watch
+    pickler: ClassVar[Any] = TapePickler
 
     def __reduce__(self) -> tuple:
-        program = self._program
-        # some may get no cotangent, as only the tape allows; and that answers where it diverges
+        program = self.program
+        # the tape alone takes outputs without a cotangent, and answers where the program diverges
         if len(program.examples) > 1 or "Diverged" in program.backward.__code__.co_names:
             raise pickle.PicklingError("a compiled pullback that may need the tape stays there")
-        return CompiledTape, (program, self._residuals, self.tape_nbytes)
+        return CompiledTape, (program, self.residuals, self.tape_nbytes)
 
     @property
     def steps(self) -> int:
-        """The lines of the program, which stand for the operations of the tape."""
-        return self._program.source.text.count("\n")
-
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Maps a cotangent per output to one per array; see ``autodiff.libraries.registry``."""
-        return self.pull_rows(cotangents)
+        """The lines of the program, which take the place of the tape's operations."""
+        return self.program.source.text.count("\n")
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
     ) -> list[Any]:
-        """The same, with rows for the arrays ``asked``, which the program was made for."""
+        """Pulls with rows for the arrays ``asked``, for which the program was made."""
         chosen = []
-        for cotangent, value in zip(cotangents, self._program.examples, strict=True):
+        for cotangent, value in zip(cotangents, self.program.examples, strict=True):
             if value is not None:
                 if not fits(cotangent, value):
                     return pull_as_asked(self._tape_for(cotangent, value), cotangents, asked)
                 chosen.append(cotangent)
         try:
-            return self._program.backward(self._residuals, *chosen)
+            return self.program.backward(self.residuals, *chosen)
         except Diverged:
             return pull_as_asked(self._tape_for(chosen[0], chosen[0]), cotangents, asked)
 
     def _tape_for(self, cotangent: Any, example: Any) -> AutogradTape:
-        if self._call is None:
+        if self.call is None:
             raise TypeError(
-                f"the pullback of model {self._program.name!r}, which is compiled and came from "
+                f"the pullback of model {self.program.name!r}, which is compiled and came from "
                 f"another process, takes a cotangent like {describe(example)}; found "
                 f"{describe(cotangent)}"
             )
-        if self._watch is not None and self._watch.has_changed():
+        if self.watch is not None and self.watch.has_changed():
             raise NondeterministicModelError(
-                f"something to which model {self._program.name!r} refers has changed since it ran, "
+                f"something to which model {self.program.name!r} refers has changed since it ran, "
                 f"and its pullback runs it again for the cotangent {describe(cotangent)}: pass it "
                 f"as an argument, or say dg.delayed(model, compile=False)"
             )
-        return trace(self._call, self._arrays)[1]
+        return trace(self.call, self.arrays)[1]
+
+    pull = pull_rows  # see ``autodiff.libraries.registry``
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the residuals keep alive, each once; a view counts as its owner."""
-        return arrays_within(self._residuals)
+        return arrays_within(self.residuals)
 
 
 def pull_as_asked(tape: Any, cotangents: Sequence[Any], asked: Collection[int]) -> list[Any]:
-    """The cotangents of a tape's arrays, those that are asked for as rows."""
+    """The cotangents of a tape's arrays; as rows for the numbers ``asked``."""
     return tape.pull_rows(cotangents, asked) if asked else tape.pull(cotangents)
 
 
 def fits(cotangent: Any, example: Any) -> bool:
-    """Whether a cotangent is like the one that a program was written with."""
+    """Whether a cotangent has the kind of the example that a program was written with."""
     return (
         type(cotangent) is type(example)
         and cotangent.shape == example.shape
         and cotangent.dtype == example.dtype
     )
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def written(program: CallList, name: str, examples: Sequence[Any]) -> "Program":
+    """The two functions of a list.
+
+    ``forward`` returns the outputs and the residuals; ``backward`` takes these and cotangents like
+    the ``examples``.
+    """
+    writer = Writer()
+    names = list(map(writer.name, program.inputs))
+    place = [call.fun for call in program.calls].index(cut)
+    first, second = program.calls[:place], program.calls[place + 1 :]
+    own = len(names) - program.seed_count
+    outputs, pulled = program.outputs[: program.value_count], program.outputs[program.value_count :]
+    before = {*program.inputs[:own], *first}
+    taken = calls_in([*[(call.args, call.kwargs) for call in second], pulled])
+    residuals = list(dict.fromkeys([call for call in taken if call in before]))
+    forward = writer.function("forward", names[:own], first, outputs, residuals)
+    backward = writer.function("backward", ["residuals", *names[own:]], second, pulled)
+    if residuals:
+        backward.insert(1, (f"    {writer.spell(tuple(residuals))} = residuals", None))
+    source = source_of([*forward, *backward])
+    return Program.of_source(name, source, examples, writer.constants, writer.copied)
+
+
+def written_as_one(program: CallList) -> Callable:
+    """The one function of a list, which returns its outputs."""
+    writer = Writer()
+    names = list(map(writer.name, program.inputs))
+    calls = [call for call in program.calls if call.fun is not cut]
+    source = source_of(writer.function("batch", names, calls, program.outputs))
+    return namespace_of(source, writer.constants)["batch"]
+
+
+def source_of(lines: Sequence[tuple[str, Any]]) -> ProgramText:
+    """The source of lines and their places in the model."""
+    texts, places = zip(*lines, strict=True)
+    return ProgramText("\n".join(texts), *lines_of_model(places))
+
+
+def lines_of_model(places: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
+    """The file of most places, and for each place its line in that file, or the last one."""
+    files = Counter([place[0] for place in places if place is not None])
+    if not files:
+        return "", ()
+    (file, _), *_ = files.most_common(1)
+    numbers, line = [], next(place[1] for place in places if place and place[0] == file)
+    for place in places:
+        line = place[1] if place and place[0] == file else line
+        numbers.append(line)
+    return file, tuple(numbers)
+
+
+class Writer:
+    """Writes calls; ``copied``: bytes of copies among the ``constants``."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Any] = {}
+        self.copied = 0
+        self._names: dict[Any, str] = {}
+        self._held: list[Any] = []  # so that no other object gets an identity that is named
+        self._count = 0
+
+    def name(self, call: NumpyCall) -> str:
+        if call not in self._names:
+            self._count += 1
+            self._names[call] = f"v{self._count}"
+        return self._names[call]
+
+    def constant(self, thing: Any) -> str:
+        """The name of a constant; each use of a number or a shape has its own, since it may depend
+        on the data's size: calls of other sizes then have the same text, and so the same code."""
+        key = len(self._held) if type(thing) in (int, tuple) else id(thing)
+        if key not in self._names:
+            self._held.append(thing)
+            name = getattr(thing, "__name__", "c")
+            name = f"{name if name.isidentifier() else 'c'}_{len(self._held)}"
+            self._names[key], self.constants[name] = name, snapshot(thing)
+            is_copy = self.constants[name] is not thing
+            self.copied += getattr(thing, "nbytes", 0) if is_copy else 0
+        return self._names[key]
+
+    def spell(self, thing: Any) -> str:
+        if isinstance(thing, NumpyCall):
+            return self.name(thing)
+        if thing is None or type(thing) in (bool, str):
+            return repr(thing)
+        if type(thing) is float and thing in SMALL:
+            return f"({thing!r})"
+        if next(calls_in(thing), None) is None:
+            return self.constant(thing)
+        parts = ", ".join(map(self.spell, thing))
+        return f"[{parts}]" if isinstance(thing, list) else f"({parts},)"
+
+    def line(self, call: NumpyCall) -> str:
+        fun, args = call.fun, call.args
+        if fun is guard:
+            return f"if {'not ' if args[1] else ''}{self.spell(args[0])}: raise Diverged"
+        if fun is stay:
+            return f"if kind_of({self.name(args[0])}) != {self.constant(args[1])}: raise Diverged"
+        if fun in IN_PLACE:
+            return self._change(call)
+        return f"{self.name(call)} = {self._text(call)}"
+
+    def _change(self, call: NumpyCall) -> str:
+        """The statement that changes an array in place; the call gets the array's name."""
+        name = self._names[call] = self.name(call.args[0])
+        if call.fun is plus:
+            return f"{name} += {self.spell(call.args[1])}"
+        _, index, g, distinct = call.args
+        if distinct or not isinstance(value_of(index), np.ndarray | list | tuple):
+            return f"{name}[{self.spell(index)}] += {self.spell(g)}"
+        return f"np.add.at({name}, {self.spell(index)}, {self.spell(g)})"
+
+    def _loop(self, call: NumpyCall) -> str:
+        """A comprehension over the rows, in the model's line."""
+        loop, rows, names = call.fun, [], list[str]()
+        inner = dict(zip(loop.parts, call.args, strict=True))
+        for part, own in zip(loop.parts, loop.are_own, strict=True):
+            if own:
+                is_python = type(part.value) in PYTHONS  # which NumPy's numbers are not
+                rows.append(self.name(inner[part]) + ".tolist()" * is_python)
+                names.append(f"x{len(names)}")
+                inner[part] = NumpyCall(None, (), {}, part.value)
+                self._names[inner[part]] = names[-1]
+        args, kwargs = replaced(loop.args, inner)
+        text = self._text(NumpyCall(loop.fun, args, kwargs, None))
+        loop_over = f"for {', '.join(names)}, in zip({', '.join(rows)}, strict=True)"
+        return f"{self.constant(stacked)}([{text} {loop_over}])"
+
+    def _text(self, call: NumpyCall) -> str:
+        if type(call.fun) is ItemLoop:
+            return self._loop(call)
+        fun, args = call.fun, list(map(self.spell, call.args))
+        if fun in TEXTS and not call.kwargs:
+            return TEXTS[fun].format(*args)
+        if fun in ATTRIBUTES and args and type(value_of(call.args[0])) is np.ndarray:
+            return f"{args[0]}.{ATTRIBUTES[fun]}"
+        named = [f"{name}={self.spell(option)}" for name, option in call.kwargs.items()]
+        is_method = fun in METHODS and call.kwargs.keys() <= {"axis", "order"}  # no others' names
+        has_order = fun is np.reshape and len(args) > 2  # which the method takes by name alone
+        if is_method and not has_order and type(value_of(call.args[0])) is np.ndarray:
+            return f"{args[0]}.{METHODS[fun]}({', '.join([*args[1:], *named])})"
+        return f"{self.constant(fun)}({', '.join([*args, *named])})"
+
+    def function(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        calls: Sequence[NumpyCall],
+        outputs: Sequence[Any],
+        residuals: Sequence[NumpyCall] | None = None,
+    ) -> list[tuple[str, Any]]:
+        """The lines of a function, and their places in the model; arrays are let go of after
+        their last use."""
+        pairs = [(self.line(call), call) for call in calls]
+        returned = f"[{', '.join(map(self.spell, outputs))}]"
+        if residuals is not None:
+            returned += f", {self.spell(tuple(residuals)) if residuals else ()}"
+        seen = set()
+        for call in calls_in([outputs, residuals]):
+            while call.fun in IN_PLACE:  # it has the name of its first argument
+                call = call.args[0]
+            seen.add(self.name(call))
+        lines: list[tuple[str, Any]] = [("", None), (f"    return {returned}", None)]
+        for line, call in reversed(pairs):
+            used = [*calls_in((call.args, call.kwargs)), call]
+            arrays = {self._names[part] for part in used if has_axes(part.value)}
+            last = sorted(arrays - seen)
+            seen |= arrays
+            lines += [(f"    del {', '.join(last)}", call.place)] if last else []
+            lines.append((f"    {line}", call.place))
+        return [(f"def {name}({', '.join(inputs)}):", None), *lines[::-1]]
+
+
+def has_axes(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def snapshot(thing: Any) -> Any:
+    """A constant as it is now; nobody can change the copy of an array."""
+    if isinstance(thing, tuple):
+        return tuple(map(snapshot, thing))
+    if not (isinstance(thing, np.ndarray) and thing.flags.writeable and thing.flags.forc):
+        return thing  # sums over a copy of a view with gaps would have other bits
+    copy = thing.copy(order="K")
+    copy.flags.writeable = False
+    return copy

@@ -1,8 +1,8 @@
-"""Purity: whether what a model consists of says that it is a function of its arguments alone.
+"""Purity: whether the code of a model says that it is a function of its arguments alone.
 
-A model that nobody vouched for is compiled only if all that it refers to can be watched (``watch``)
-and its code neither changes that nor asks a clock, a file or the like. The code is only read here,
-and nothing of it runs: few things are known, and all others refused.
+A model that nobody vouched for is compiled only if its references can be watched (``watch``), and
+its code neither changes them nor asks a clock, a file or the like. The code does not run: some
+things are known to be harmless, and all others are refused.
 """
 
 import abc
@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -20,13 +20,13 @@ import numpy as np
 
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
 STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
-FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside those in Python
+FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's
 BUILTINS = {
     *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
     *("isinstance issubclass iter len list map max min next pow range reversed round set".split()),
     *("slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
 }
-# what a library has that changes, or that changes something, or that reaches any attribute
+# names in libraries that change, that change something, or that reach any attribute
 CHANGING = {
     *("random default_rng load loadtxt genfromtxt fromfile fromregex memmap open_memmap".split()),
     *("DataSource datasets io seterr seterrcall setbufsize set_printoptions ctypeslib".split()),
@@ -34,15 +34,10 @@ CHANGING = {
     *("geterr geterrcall getbufsize get_printoptions array_str array_repr array2string".split()),
     *("datetime64 frompyfunc is_ is_not".split()),
 }
-REFUSED = {
-    "rvs",
-    "format",
-    "format_map",
-    "tofile",
-    "dump",
-}  # methods that draw random numbers, or reach attributes
+# methods that draw random numbers, or reach attributes
+REFUSED = set("rvs format format_map tofile dump".split())
 HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
-MISSED = ("AttributeError", "Exception", "BaseException")  # what is not there is not watched
+MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
 CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
 ELEMENTS = ("STORE_SUBSCR", "DELETE_SUBSCR")
 STORES = ("STORE_DEREF", "DELETE_DEREF")
@@ -52,9 +47,11 @@ ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
+Paths = dict[str, set[tuple[str, ...]]]
+
 
 class Code(NamedTuple):
-    """What the code of a function, and of functions within it, refers to: attributes; globals and
+    """The names in the code of a function, and of functions within it: attributes; globals and
     variables of enclosing functions, with the paths of attributes that are taken out at once.
 
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
@@ -62,22 +59,23 @@ class Code(NamedTuple):
     """
 
     attributes: frozenset[str]
-    globals: dict[str, set[tuple[str, ...]]]
-    outer: dict[str, set[tuple[str, ...]]]
+    globals: Paths
+    outer: Paths
     impurity: str | None
     imports: bool
 
 
 @lru_cache(1024)
 def read(code: types.CodeType) -> Code:
-    steps = [[*dis.get_instructions(each)] for each in codes_in(code)]
-    every = [step for each in steps for step in each]
+    bodies = [[*dis.get_instructions(part)] for part in codes_in(code)]
+    every = [*chain.from_iterable(bodies)]
+    outer = paths_in(bodies, OUTER)
     return Code(
-        frozenset([step.argval for step in every if step.opname in ATTRIBUTES]),
-        paths_in(steps, GLOBALS),
-        {name: paths for name, paths in paths_in(steps, OUTER).items() if name in code.co_freevars},
-        next(filter(None, map(partial(impurity_of_steps, code.co_freevars), steps)), None),
-        any([step.opname == "IMPORT_NAME" for step in every]),
+        frozenset([op.argval for op in every if op.opname in ATTRIBUTES]),
+        paths_in(bodies, GLOBALS),
+        {name: paths for name, paths in outer.items() if name in code.co_freevars},
+        next(filter(None, map(partial(impurity_of_body, code.co_freevars), bodies)), None),
+        any([op.opname == "IMPORT_NAME" for op in every]),
     )
 
 
@@ -88,57 +86,53 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes_in(constant)
 
 
-def paths_in(
-    codes: Sequence[Sequence[dis.Instruction]], names: Sequence[str]
-) -> dict[str, set[tuple[str, ...]]]:
-    found: dict[str, set[tuple[str, ...]]] = {}
-    for steps in codes:
-        for number, step in enumerate(steps):
-            if step.opname in names:
-                rest = takewhile(lambda each: each.opname in ATTRIBUTES, steps[number + 1 :])
-                found.setdefault(step.argval, set()).add(tuple([each.argval for each in rest]))
-    return found
+def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:
+    paths: Paths = {}
+    for body in bodies:
+        for number, op in enumerate(body):
+            if op.opname in names:
+                taken = takewhile(lambda other: other.opname in ATTRIBUTES, body[number + 1 :])
+                paths.setdefault(op.argval, set()).add(tuple([other.argval for other in taken]))
+    return paths
 
 
-def impurity_of_steps(outer: Sequence[str], steps: Sequence[dis.Instruction]) -> str | None:
-    """Whether code changes what is not its own, or asks what is the same object as what."""
-    for before, container, step in zip([None, *steps], [None, None, *steps], steps, strict=False):
-        name = step.argval
-        if step.opname in ELEMENTS and container is not None:
+def impurity_of_body(outer: Sequence[str], body: Sequence[dis.Instruction]) -> str | None:
+    """Why code may be impure: it changes something that is not its own, or compares identities."""
+    for before, container, op in zip([None, *body], [None, None, *body], body, strict=False):
+        name = op.argval
+        if op.opname in ELEMENTS and container is not None:
             held, opname = container.argval, container.opname
             if opname in GLOBALS or (opname in OUTER and held in outer):
                 return f"it assigns or deletes an element of {held!r}"
-        if step.opname in CHANGES or (step.opname in STORES and name in outer):
+        if op.opname in CHANGES or (op.opname in STORES and name in outer):
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
-        if step.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
+        if op.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
             return "it asks with 'is' whether two objects are the same one"
-        if step.opname == "MATCH_CLASS":
+        if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
-        if step.opname == "IMPORT_NAME":
-            found = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
-            if found:
-                return found
-        if step.opname in ATTRIBUTES and name not in HARMLESS:
+        if op.opname == "IMPORT_NAME":
+            impurity = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
+            if impurity:
+                return impurity
+        if op.opname in ATTRIBUTES and name not in HARMLESS:
             if name in REFUSED or (name.startswith("__") and name.endswith("__")):
                 return f"it uses {name!r}"
     return None
 
 
 def impurity_of_path(path: str) -> str | None:
-    """Whether what is reached through modules of a library changes, whatever these are called
-    where they are used."""
+    """Whether a thing of a library changes, by its real name."""
     return None if CHANGING.isdisjoint(path.split(".")) else f"it uses {path}"
 
 
 def path_of(thing: Any) -> str:
-    """The module and the name of a function or class; objects of libraries have those of theirs."""
+    """The module and the name of a function or class, or of an object's class."""
     named = thing if hasattr(thing, "__name__") else type(thing)
     return f"{named.__module__}.{named.__name__}"
 
 
 def impurity_of_library(thing: Any, name: str) -> str | None:
-    """Whether something else than a user's is no function or class of a known library that stays as
-    it is."""
+    """Why a thing that is not the user's is no lasting function or class of a known library."""
     kind = type(thing)
     if isinstance(thing, type) and thing.__module__ == "builtins":
         if thing.__name__ in BUILTINS or issubclass(thing, BaseException):
@@ -165,14 +159,14 @@ def impurity_of_builtin(name: str) -> str | None:
 @lru_cache(1024)
 def is_plain_class(kind: Any) -> bool:
     """Whether a class is the user's and written in Python, and its objects are their attributes."""
-    bases = [each for each in kind.__mro__ if each not in (object, abc.ABC, typing.Generic)]
-    return (
+    bases = [base for base in kind.__mro__ if base not in (object, abc.ABC, typing.Generic)]
+    members = [member for base in bases for member in vars(base).items()]
+    return kind is types.SimpleNamespace or (
         type(kind) in (type, abc.ABCMeta)
         and bool(bases)
-        and not any([is_lasting(each.__module__) for each in bases])
-        and not any([isinstance(v, OF_C) for each in bases for v in vars(each).values()])
-        and not any([name in vars(each) for each in bases for name in DYNAMIC])
-    ) or kind is types.SimpleNamespace
+        and not any([is_lasting(base.__module__) for base in bases])
+        and not any([isinstance(value, OF_C) or name in DYNAMIC for name, value in members])
+    )
 
 
 def is_of_library(module: Any) -> bool:
@@ -190,7 +184,7 @@ def is_primitive(fun: types.FunctionType) -> bool:
 
 
 def is_read_only(array: Any) -> bool:
-    """Whether nobody can write into an array, through its bases neither."""
+    """Whether nobody can write into an array or its bases."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False

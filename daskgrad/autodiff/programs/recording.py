@@ -1,7 +1,8 @@
 """Recording: runs a model and its pullback once, and writes down each call that they make.
 
-All arrays of a call are in boxes: those that are differentiated, and all others, so that none of
-the data is taken for a constant.
+All arrays of a call are in boxes, the differentiated ones and all data, so that no data is taken
+for a constant. Rules of the tape run on boxes, too. A rule that looks at numbers cannot: its
+pullback becomes one call of the program.
 """
 
 import sys
@@ -9,15 +10,34 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
+from autograd.numpy.numpy_vjps import untake
 
-from daskgrad.autodiff.programs.boxes import HIDDEN, RecordingBox, install, is_box
+from daskgrad.autodiff.programs.boxes import (
+    GETITEM,
+    HIDDEN,
+    RecordedCall,
+    Recording,
+    RecordingBox,
+    Unrecordable,
+    boxes_within,
+    call_of_data,
+    install,
+    is_box,
+)
 from daskgrad.autodiff.programs.calls import CallList, calls_of
-from daskgrad.autodiff.programs.nodes import RecordedNode
-from daskgrad.autodiff.programs.steps import Recording, Step, Unrecordable
-from daskgrad.autodiff.rules.indexing import Selection
-from daskgrad.autodiff.tape.boxes import advice_about, frames_of, kind_of, place_of
-from daskgrad.autodiff.tape.reverse import AutogradTape, trace
+from daskgrad.autodiff.rules.declaration import KNOWN
+from daskgrad.autodiff.rules.indexing import Selection, Transposition
+from daskgrad.autodiff.tape.boxes import (
+    KeptValueError,
+    advice_about,
+    frames_of,
+    kind_of,
+    place_of,
+)
+from daskgrad.autodiff.tape.reverse import AutogradTape, TapeNode, pullback_of, trace
+from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
 
@@ -31,8 +51,8 @@ def record(
     """The calls of ``fun``, which returns a list of leaves, and of its pullback; and a cotangent
     for each output, or None if it has none.
 
-    ``active``: the places of the leaves that are differentiated, in the order of the cotangents,
-    of which those of the numbers ``asked`` are rows.
+    ``active``: the places of the differentiated leaves, in the order of the cotangents; ``asked``:
+    the numbers of cotangents that are rows.
 
     Raises
     ------
@@ -60,12 +80,12 @@ def record(
 
 
 def unrecordable(error: Exception) -> Unrecordable:
-    """What ends a recording, for an error of the model on boxes."""
+    """The error that ends a recording, for an error of the model on boxes."""
     place = next(filter(None, map(place_of, frames_of(error))), None)
     advice = advice_about(error)
     where = "" if place is None else f", in {place[0]}:{place[1]}"
-    said = f"the model raises {type(error).__name__}: {error}{where}"
-    return Unrecordable(f"{said}; {advice}" if advice else said)
+    message = f"the model raises {type(error).__name__}: {error}{where}"
+    return Unrecordable(f"{message}; {advice}" if advice else message)
 
 
 def run_on_boxes(
@@ -75,13 +95,13 @@ def run_on_boxes(
     active: Sequence[int],
     asked: Sequence[int],
 ) -> tuple[list[Any], list[Any], int]:
-    """Outputs and cotangents as steps or constants; examples of the outputs' cotangents; and how
-    many steps are the model's."""
+    """Outputs and cotangents as calls or constants; examples of the outputs' cotangents; and the
+    number of the model's calls."""
 
     def box_of(value: Any) -> RecordingBox:
-        step = Step.of_call(recording, value, None, (), {})
-        recording.inputs.append(step)
-        return RecordingBox(value, recording.number, step)
+        call = RecordedCall.of_call(recording, value, None, (), {})
+        recording.inputs.append(call)
+        return RecordingBox(value, recording.number, call)
 
     boxes = list(map(box_of, leaves))
 
@@ -98,7 +118,7 @@ def run_on_boxes(
     if recording.refusal:
         raise recording.refusal
     require_no_slices(tape, [leaves[place] for place in active], asked)
-    end, recording.is_trusted = len(recording.steps), True
+    end, recording.is_trusted = len(recording.calls), True
     examples = [example_of(*pair) for pair in zip(outputs, tape.ends, strict=True)]
     seeds = [None if example is None else box_of(example) for example in examples]
     pulled = tape.pull_rows(seeds, asked) if asked else tape.pull(seeds)
@@ -109,7 +129,7 @@ def run_on_boxes(
 
 @contextmanager
 def recording_models() -> Iterator[None]:
-    """A context in which models whose arguments are boxes are recorded, whatever their backends."""
+    """A context in which models with boxes as arguments are recorded, whatever their backends."""
     token = recorder.set(trace_recorded)
     try:
         yield
@@ -128,12 +148,9 @@ class RecordedTape(AutogradTape):
 
     @property
     def tape_nbytes(self) -> int:
-        """What the tape of plain arrays would hold."""
+        """The bytes that a tape of plain arrays would hold."""
         held = [HIDDEN.__get__(x) if is_box(x) else x for x in self.held_arrays()]
         return sum({id(array): array.nbytes for array in held}.values())
-
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        return self.pull_rows(cotangents)
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
@@ -148,13 +165,15 @@ class RecordedTape(AutogradTape):
             recording.is_trusted = False
             require_few(recording)
 
+    pull = pull_rows
 
-MOST_STEPS = 4000  # of an evaluation: a longer one takes much longer to run than what is saved
-MOST_HELD = 2**28  # bytes that these compute
+
+MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little
+MOST_HELD = 2**28  # bytes of their values
 
 
 def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], AutogradTape]:
-    """What a backend's ``trace`` returns, of boxes of a recording."""
+    """The results of a backend's ``trace``, of boxes of a recording."""
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
     outputs, tape = trace(fun, arrays, RecordedNode)
@@ -163,14 +182,14 @@ def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Aut
 
 
 def require_few(recording: Recording) -> None:
-    steps = recording.steps
-    held = sum([getattr(step.value, "nbytes", 0) for step in steps if type(step) is Step])
-    if len(steps) > MOST_STEPS or held > MOST_HELD:
-        raise Unrecordable(f"it takes {len(steps):,} calls and more, which hold {held:,} bytes")
+    calls = recording.calls
+    held = sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
+    if len(calls) > MOST_STEPS or held > MOST_HELD:
+        raise Unrecordable(f"it takes {len(calls):,} calls and more, which hold {held:,} bytes")
 
 
 def require_no_slices(tape: AutogradTape, arrays: Sequence[Any], asked: Collection[int]) -> None:
-    """Raises if a cotangent is one that stays a slice in a sum of terms."""
+    """Raises if a cotangent would stay a slice in a sum of terms."""
     large = {
         root
         for number, (root, array) in enumerate(zip(tape.roots, arrays, strict=True))
@@ -205,3 +224,92 @@ def output_of(output: Any) -> Any:
     if isinstance(output, np.ndarray) and output.dtype.kind == "O":
         raise Unrecordable("the value is an array of objects")
     return output
+
+
+# ---------------------------------------------------------------- nodes, whose rules run on boxes
+
+
+OF_ARRAYS = {GETITEM, untake, anp.dot, anp.matmul, anp.where, call_rule}  # of integers, too
+
+
+class RecordedNode(TapeNode):
+    """A node with a recorded pullback, in the line of the model that made the node."""
+
+    __slots__ = ("recording",)
+
+    recording: Recording
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        self.recording = parents[0].recording
+        opaque = OpaquePullback(fun, parent_argnums, value, args, kwargs)
+        place = value._node.place if is_box(value) else None
+
+        def make_rule() -> None:
+            TapeNode.__init__(self, value, fun, args, kwargs, parent_argnums, parents)
+
+        def without_rule() -> None:
+            self.parents, self.is_real = parents, kind_of(value) == "f"
+            self.trace, self.pullback = parents[0].trace, opaque
+
+        recording = self.recording
+        if decides_on_shapes(fun, parent_argnums, args, kwargs):
+            without_rule()
+        else:
+            attempt(recording, fun, place, make_rule, without_rule)
+        pullback = self.pullback
+        if self.parents and not isinstance(pullback, Selection | Transposition | OpaquePullback):
+            self.pullback = lambda g: attempt(
+                recording, fun, place, lambda: tuple(pullback(g)), lambda: opaque(g)
+            )
+
+    def initialize_root(self, value, trace):
+        TapeNode.initialize_root(self, value, trace)
+        self.recording = value._node.recording
+
+
+def decides_on_shapes(fun: Any, argnums: Sequence[int], args: tuple, kwargs: dict) -> bool:
+    """Whether an axis or a shape may be data, which a rule on boxes would take for a constant."""
+    if fun in OF_ARRAYS or isinstance(getattr(fun, "fun", None), np.ufunc):
+        return False
+    boxes = boxes_within([arg for number, arg in enumerate(args) if number not in argnums])
+    return any([box.dtype.kind in "iu" and box.ndim < 2 for box in boxes]) or bool(
+        boxes_within(kwargs)
+    )
+
+
+def attempt(
+    recording: Recording, fun: Callable, place: Any, run: Callable, otherwise: Callable
+) -> Any:
+    """Runs a rule on boxes; if it fails, its calls are forgotten, and ``otherwise`` runs."""
+    before = recording.is_trusted, recording.place, recording.refusal
+    count = len(recording.calls)
+    recording.is_trusted, recording.place = fun in KNOWN, place
+    try:
+        result = run()
+        if recording.refusal is before[2]:
+            return result
+    except KeptValueError:
+        raise
+    except Exception:
+        if fun is call_rule or before[2] is not None:
+            raise
+    finally:
+        recording.is_trusted, recording.place = before[:2]
+    recording.forget(count)
+    return otherwise()
+
+
+class OpaquePullback:
+    """The pullback of a primitive as one call, of plain arrays."""
+
+    def __init__(self, *parts: Any):
+        self._parts = parts
+
+    def __call__(self, g: Any) -> tuple:
+        return tuple(call_of_data(pull_plainly, (*self._parts, g), {}))
+
+
+def pull_plainly(
+    fun: Callable, argnums: Sequence[int], value: Any, args: tuple, kwargs: dict, g: Any
+) -> list[Any]:
+    return list(pullback_of(fun, tuple(argnums), value, args, kwargs)(g))

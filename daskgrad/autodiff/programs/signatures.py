@@ -1,4 +1,4 @@
-"""Signatures: which calls one program serves."""
+"""Signatures: the calls that one program serves, and when their results are the same."""
 
 import types
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import optree
 
 from daskgrad.autodiff.programs.purity import is_plain_class
 from daskgrad.autodiff.programs.watch import slots_of
-from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
 
@@ -25,9 +25,9 @@ DEEPEST = 8  # objects in objects
 
 
 class Signature(NamedTuple):
-    """What calls have in common that one program serves: ``key``; and ``places``, those of the
-    leaves that are its inputs, in the ``structure`` of the arguments. ``asked``: the numbers of
-    the traced arrays whose cotangents should be rows."""
+    """The calls that one program serves. ``key`` identifies them; ``places`` are the leaves that
+    are its inputs, in the ``structure`` of the arguments. ``asked``: the numbers of the traced
+    arrays that get rows as cotangents."""
 
     key: Any
     places: list[int]
@@ -35,35 +35,19 @@ class Signature(NamedTuple):
     asked: Sequence[int]
 
 
-class Arguments:
-    """The arguments of a call, taken apart when they are asked for: of a call that is known, a
-    program or the recorder asks."""
-
-    __slots__ = ("_call", "_layout")
-
-    def __init__(self, call: TracedCall):
-        self._call = call
-        self._layout: FlatArguments | None = None
-
-    @property
-    def layout(self) -> FlatArguments:
-        if self._layout is None:
-            self._layout = opened_layout(self._call.layout())
-        return self._layout
-
-    def inputs(self, signature: Signature) -> list[Any]:
-        """Those of a program."""
-        return [self.layout.leaves[place] for place in signature.places]
+def inputs_of(layout: FlatArguments, signature: Signature) -> list[Any]:
+    """The inputs of a program for a call."""
+    return [layout.leaves[place] for place in signature.places]
 
 
 def signature_of(layout: FlatArguments, looks: bool = False) -> Signature | None:
     """The signature of a call, or ``None`` if an argument is neither number, array nor constant.
 
-    Arrays and floating-point numbers are inputs of a program; Python's integers, strings and such
-    are a part of the signature, and so are NumPy's integers if the model ``looks`` at one.
+    Arrays and floating-point numbers are inputs of a program; Python's integers and strings are a
+    part of the signature, and so are NumPy's integers if the model ``looks`` at one.
     """
     kinds = [kind_of_leaf(leaf, looks) for leaf in layout.leaves]
-    # structures may be equal but for the order of a dict's keys; None if that cannot be told
+    # structures may be equal but for the order of a dict's keys; None if it is unknown
     order = exactly(layout.structure) if call_has_order(layout.structure) else b""
     if None in kinds or order is None:
         return None
@@ -90,30 +74,22 @@ def code_in(key: Any) -> list[Any]:
     return [kind[2] for kind in key[-1] if kind[0] is CONSTANT and kind[1] in CODE]
 
 
-def without_size(kind: tuple | None) -> tuple | None:
-    if kind is None:
-        return None
-    if kind[0] is CONSTANT:
-        return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
-    return (len(kind[0]), kind[1]) if isinstance(kind[0], tuple) else kind
-
-
 # ------------------------------------------------------------------- objects of the user's classes
 
 
 class Opened:
     """An object of a plain class, as a container of its attributes: a recorded model gets another
-    one of its class, with boxes in the places of numbers."""
+    object of the class, with boxes in place of numbers."""
 
     __slots__ = ("kind", "names", "values")
 
     def __init__(self, thing: Any, depth: int):
         kind: Any = type(thing)
-        own = getattr(thing, "__dict__", {})
+        attributes = getattr(thing, "__dict__", {})
         slots = [name for name in slots_of(kind) if hasattr(thing, name)]
         self.kind = kind
-        self.names = (*own, *slots)
-        self.values = [opened(value, depth) for value in own.values()]
+        self.names = (*attributes, *slots)
+        self.values = [opened(value, depth) for value in attributes.values()]
         self.values += [opened(getattr(thing, name), depth) for name in slots]
 
     def flatten(self) -> tuple:
@@ -142,7 +118,7 @@ def is_plain(thing: Any) -> bool:
 
 
 def opened(value: Any, depth: int = 0) -> Any:
-    """A value whose leaves that are objects of plain classes are taken apart."""
+    """A value with its objects of plain classes taken apart."""
     kind = type(value)
     if kind in LEAF_TYPES or depth > DEEPEST:
         return value
@@ -152,15 +128,7 @@ def opened(value: Any, depth: int = 0) -> Any:
 
 
 def taken_apart(item: Any) -> tuple[list[Any], Any]:
-    """The leaves of an item, those in objects, too, and what tells its structure from others."""
-    kind: Any = type(item)
-    is_object = kind not in LEAF_TYPES and is_plain_class(kind)
-    if kind is dict or (is_object and not slots_of(kind)):  # in a third of the time
-        own = item if kind is dict else vars(item)
-        names = tuple(own)
-        order = in_order(names) if kind is dict else names
-        if order and LEAF_TYPES.issuperset(map(type, own.values())):
-            return [own[name] for name in order], (kind, names)
+    """The leaves of an item and of its objects, and their structure."""
     leaves, structure = flatten(item)
     if LEAF_TYPES.issuperset(map(type, leaves)) or not any([is_plain(leaf) for leaf in leaves]):
         return leaves, structure
@@ -174,7 +142,7 @@ def in_order(names: tuple) -> list[str] | None:
 
 
 def opened_layout(layout: FlatArguments) -> FlatArguments:
-    """The same of a call's arguments."""
+    """A call's arguments with their objects taken apart."""
     parts = list(map(opened, layout.leaves))
     if all(map(is_, parts, layout.leaves)):
         return layout
@@ -187,28 +155,28 @@ def opened_layout(layout: FlatArguments) -> FlatArguments:
 def opened_origins(
     leaves: Sequence[Any], origins: Sequence[tuple[int, int] | None]
 ) -> list[tuple[int, int] | None]:
-    """For each of the leaves that an ``opened_layout`` has the number of its input, and of the leaf
-    in that input, as for the layout's own."""
-    found: list[tuple[int, int] | None] = []
+    """For each leaf of an ``opened_layout``, the number of its input, and of the leaf in it; made
+    of the layout's leaves and their origins."""
+    opened_ones: list[tuple[int, int] | None] = []
     stop = 0
     for leaf, origin in zip(leaves, origins, strict=True):
         width = len(taken_apart(leaf)[0])
         if origin is None:
-            found += [None] * width
+            opened_ones += [None] * width
             continue
         start = stop if origin[1] else 0
         stop = start + width
-        found += [(origin[0], number) for number in range(start, stop)]
-    return found
+        opened_ones += [(origin[0], number) for number in range(start, stop)]
+    return opened_ones
 
 
 def has_changed(structure: Any, leaves: Sequence[Any], arguments: Any) -> bool:
-    """Whether a model has set an attribute of an object in its arguments, or changed a list there;
-    ``arguments`` were made of the others."""
+    """Whether a model has set an attribute of an object in its arguments, or changed a list in it;
+    ``arguments`` were made of leaves and structure."""
     if not has_objects(structure):
         return False
-    found, after = flatten(opened(arguments))
-    return after != structure or not all(map(is_, found, leaves))
+    leaves_after, after = flatten(opened(arguments))
+    return after != structure or not all(map(is_, leaves_after, leaves))
 
 
 def has_objects(structure: Any) -> bool:
@@ -229,10 +197,8 @@ def classes_in(structure: Any) -> Iterator[type]:
 
 
 def order_within(structure: Any) -> bytes | None:
-    """Tells equal structures apart by the order of a dict's keys; nothing for arrays in lists and
-    tuples, as most are."""
-    is_known = type(structure) is tuple  # see ``taken_apart``
-    return b"" if is_known or not has_keys(structure) else exactly(structure)
+    """Tells equal structures apart by the order of a dict's keys; empty without dicts."""
+    return exactly(structure) if has_keys(structure) else b""
 
 
 @lru_cache(MOST_STRUCTURES)
@@ -250,7 +216,7 @@ def has_keys(structure: Any) -> bool:
 
 
 def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
-    """All that a program knows of an argument, or ``None`` if it can have no such argument."""
+    """The facts of an argument for which a program is made; ``None`` if programs take none."""
     kind = type(leaf)
     if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else leaf.flags.forc
@@ -260,10 +226,13 @@ def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:
-    """The same, whatever its size."""
+    """The kind of a leaf without its size."""
     if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.ndim, leaf.dtype
-    return without_size(kind_of_leaf(leaf, looks))
+    kind = kind_of_leaf(leaf, looks)
+    if kind is None or kind[0] is not CONSTANT:
+        return kind
+    return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
 
 
 def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
@@ -274,26 +243,17 @@ def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
 def is_same(first: Any, second: Any) -> bool:
     if first is None or second is None:
         return first is second
-    if type(first) is type(second) is np.ndarray and have_same_bytes(first, second):
-        return True
-    if type(first) is type(second) is np.float64 and first == second and first:
-        return True
     if type(first) is type(second) is Rows:
         are_alike = (first.shape, first.axes) == (second.shape, second.axes)
         return are_alike and are_same(first.arrays, second.arrays)
     one, other = np.asarray(first), np.asarray(second)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
+    if one.tobytes() == other.tobytes():  # nearly always
+        return not one.dtype.hasobject or bool(np.all(one == other))
     if one.dtype.kind not in "fc":
         return bool(np.all(one == other))
     return have_same_parts(one.real, other.real) and have_same_parts(one.imag, other.imag)
-
-
-def have_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether arrays of the same kind have the same bytes, as most have that are compared."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return one.tobytes() == other.tobytes()
 
 
 def have_same_parts(one: np.ndarray, other: np.ndarray) -> bool:

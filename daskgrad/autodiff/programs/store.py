@@ -1,97 +1,101 @@
 """The programs of a model: made when they are worth it, compared with the tape, and dropped.
 
-A program pays for itself once it has replaced as many calls of the tape as making it took. So
-calls of one signature are compiled when there were as many of them: then this takes at most twice
-the time of who knew how many there will be. The latest program of the same function tells how many
-that are: about ten where each size makes calls of its own, two where the code is known.
+A program pays for itself once it has replaced as many calls of the tape as making it took. So a
+signature is compiled after as many calls on the tape: if its caller had known the number of calls,
+this would have saved half of the time at most. The price is the cost of the function's latest
+program: about ten calls where each size makes calls of its own, two where the code is known.
 
-The tape decides what is right. Before a program is used, its values and cotangents are compared
-with the tape's, bit by bit; so are those of calls 1, 2, 4, 8 ... 512 of a function's programs, then
-of every thousandth. A model whose first comparison fails is left to the tape; a later failure is an
-error, since results before it may be wrong.
+The tape decides. Before a program is used, its values and cotangents are compared with the tape's,
+bit by bit; so are calls 1, 2, 4, 8 ... 512 of a function's programs, and then every thousandth. If
+the first comparison fails, the model is left to the tape; a later failure is an error, since
+earlier results may be wrong.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
-    Arguments,
     Signature,
     are_same,
     classes_in,
     code_in,
+    inputs_of,
     may_look,
+    opened_layout,
     signature_of,
 )
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
-from daskgrad.autodiff.tape.traced_call import TracedCall
+from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, function_name
 
-CALLS = 10  # of the tape, that a compilation counts at most
-COLD = 6  # calls of a model that nobody vouched for, after which it is looked at
-SHARE_OF_WATCH = 0.05  # of a call's time, that may go into comparing large arrays
-BYTES_A_SECOND = 1e10  # that are compared
-LONGEST = 1024  # calls that are not looked at, where what a model refers to has changed often
+CALLS = 10  # of the tape: the highest price of a program
+COLD = 6  # calls of a model that nobody vouched for, before its code is read
+SHARE_OF_WATCH = 0.05  # of a call's time, for comparisons of large arrays
+BYTES_A_SECOND = 1e10  # of such comparisons
+LONGEST = 1024  # calls without a look at a model whose references have changed often
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
-MOST_SUMS = 64  # over one model, whose shared arguments differ
 MOST_WAYS = 8  # through one model, for one signature
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
-MOST_BYTES = 2**24  # of the arrays that the programs of one model keep for themselves
+MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
-    """The calls of one function that have a signature: ``calls`` on the tape since there was a
-    new program, ``ways`` that have programs, and why there are no more; ``served``: items of sums,
-    one by one; ``batches``: programs of many items, by number of way and stacked inputs."""
+    """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
+    that have programs, and the ``refusal`` of more; ``served``: items of sums, one by one;
+    ``batches``: programs of many items, by number of way and stacked inputs."""
 
-    __slots__ = ("batches", "calls", "refusal", "served", "signature", "watch", "ways")
+    signature: Signature
+    watch: References
+    refusal: str | None
+    calls: int
+    ways: list[Way] = field(default_factory=list)
+    served: int = 0
+    batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
 
-    def __init__(self, signature: Signature, watch: Watch, refusal: str | None, calls: int):
-        self.signature, self.watch = signature, watch
-        self.refusal, self.calls = refusal, calls
-        self.ways: list[Way] = []
-        self.served = 0
-        self.batches: dict[Any, BatchProgram | None] = {}
+    @property
+    def may_have_batches(self) -> bool:
+        """Whether batches were not found to take more time."""
+        return not self.batches or any([batch is not None for batch in self.batches.values()])
 
 
 class Programs:
     """The programs of one function, by signature; it does not keep the function alive.
 
-    If nobody vouches for the model, there are none unless its code tells that it is pure.
+    A model that nobody vouches for has programs only if its code is pure.
     """
 
     def __init__(self, is_vouched: bool = True) -> None:
         self._is_vouched = is_vouched
-        self.price = CALLS  # of a program, in calls of the tape: what the latest one took
-        self.cold_calls = 0  # of a model at which nobody has looked
-        self._cold = 0 if is_vouched else COLD  # further calls
+        self.price = CALLS  # of a program, in calls of the tape
+        self.cold_calls = 0  # before the model's code was read
+        self._cold = 0 if is_vouched else COLD  # calls to come before that
         self._patience = 1  # calls
-        self._seconds = 0.0  # that these calls took at least
-        self.looks = False  # at integers of NumPy's
+        self._seconds = 0.0  # of the quickest of these calls
+        self.looks = False  # whether the model looks at integers of NumPy's
         self._start(None, None)
 
-    def _start(self, watch: Watch | None, impurity: str | None) -> None:
+    def _start(self, watch: References | None, impurity: str | None) -> None:
         self.impurity = impurity  # why there are no programs
         self._entries: dict[Any, Entry] = {}
-        self._items: dict[Hashable, dict[Hashable, Entry]] = {}
-        self._containers: dict[Any, str | None] = {}  # what is impure in structures of arguments
+        self._refusals: dict[Any, str | None] = {}  # of structures of arguments
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
-        self.calls, self._next = 0, 1  # by programs, and the call that is compared next
-        self.watch = watch  # of what the model refers to, from the first call on
+        self.calls, self._next = 0, 1  # calls of programs, and the next one that is compared
+        self.watch = watch  # over the model's references, from the first call on
 
     @property
     def is_cold(self) -> bool:
@@ -101,78 +105,86 @@ class Programs:
     def trace(
         self, fun: Callable, call: TracedCall, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any]:
-        """What ``reverse.trace`` returns, by a program where there is one."""
+        """The results of ``reverse.trace``, by a program if there is one."""
         if self.is_cold or self.impurity is not None:
-            self.cold_calls += self.is_cold
-            self._cold, begin = max(self._cold - 1, 0), clock.seconds()
-            results = trace(call, arrays)
-            seconds = clock.seconds() - begin
-            self._seconds = min(self._seconds or seconds, seconds)
-            return results
-        arguments, entry = Arguments(call), call.known
+            return self._unseen(partial(trace, call, arrays))
+        layout, entry = None, call.known
         if entry is None or entry.watch is not self.watch or self.watch.has_changed():
-            entry = self.entry(fun, signature_of(arguments.layout, self.looks))
+            layout = opened_layout(call.layout())
+            entry = self.entry(fun, signature_of(layout, self.looks))
         if entry is None:
             return trace(call, arrays)
         if entry.ways:
+            layout = layout or opened_layout(call.layout())
             is_due = self.is_due
-            found = self.run(entry, arguments.inputs(entry.signature))
-            if found is not None:
-                way, outputs, residuals = found
+            answer = self.run(entry, inputs_of(layout, entry.signature))
+            if answer is not None:
+                way, outputs, residuals = answer
                 if is_due:
                     pull = partial(way.program.pull_examples, residuals)
                     self.check(fun, way, (call, arrays), outputs, pull)
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
-        return self._trace(fun, entry, call, arrays, arguments)
+        begin = clock.seconds()
+        outputs, tape = trace(call, arrays)
+        seconds = clock.seconds() - begin
+        layout_of = lambda: layout or opened_layout(call.layout())  # noqa: E731
+        self._count(fun, entry, layout_of, outputs, tape, seconds)
+        return outputs, tape
+
+    def _unseen(self, call: Callable[[], Any]) -> Any:
+        """A call of a model that gets no programs, or not yet."""
+        self.cold_calls += self.is_cold
+        self._cold = max(self._cold - 1, 0)
+        begin = clock.seconds()
+        result = call()
+        seconds = clock.seconds() - begin
+        self._seconds = min(self._seconds or seconds, seconds)
+        return result
 
     # -------------------------------------------------------------------------------- signatures
 
     def entry(self, fun: Callable, signature: Signature | None) -> Entry | None:
-        """What is known of the calls of a signature."""
+        """The entry of a signature; None if its calls are left to the tape."""
         self.look_at(fun)
         return self.known_entry(signature)
 
     def look_at(self, fun: Callable, again: bool = False) -> None:
-        """Drops the programs that were made before something changed to which the function
-        refers. Other threads compile nothing before all is known."""
+        """Drops all programs if a reference of the function has changed. Other threads compile
+        nothing before all is known."""
         if again or self.watch is None or self.watch.has_changed():
-            is_new = self.watch is None or any([each.ways for each in self._entries.values()])
+            is_new = self.watch is None or any([entry.ways for entry in self._entries.values()])
             self._patience = 1 if is_new else min(2 * self._patience, LONGEST)
-            if not self._is_vouched:  # it may change at each call
+            if not self._is_vouched:  # its references may change at each call
                 self._cold = max(self._cold, self._patience - 1)
             room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
-            watch = Watch(pushed_function(fun), room, self._is_vouched)
+            watch = References(pushed_function(fun), room, self._is_vouched)
             self._start(watch, None if self._is_vouched else watch.impurity)
 
-    def known_items(self, key: Hashable) -> dict[Hashable, Entry]:
-        """A place for what is known of the items of sums that have this in common."""
-        return kept_or_made(self._items, key, dict, MOST_SUMS)
-
     def known_entry(self, signature: Signature | None) -> Entry | None:
-        """The same where it is known that nothing has changed."""
+        """The entry of a signature, if the caller knows that no reference has changed."""
         if signature is None or self.impurity is not None:
             return None
-        watch, found = self.watch, self._entries.get(signature.key)
+        watch, entry = self.watch, self._entries.get(signature.key)
         assert watch is not None
-        if found is None or found.watch is not watch:  # another thread has just looked
+        if entry is None or entry.watch is not watch:  # another thread has just looked
             if len(self._entries) == MOST_SIGNATURES:
                 return None
             refusal = self._refusal_of(signature, watch)
-            # what changes at each call is seen at the second one that is looked at
+            # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
-            found = self._entries[signature.key] = Entry(signature, watch, refusal, before)
-        return found
+            entry = self._entries[signature.key] = Entry(signature, watch, refusal, before)
+        return entry
 
-    def _refusal_of(self, signature: Signature, watch: Watch) -> str | None:
-        """Why no calls with arguments of these classes are compiled."""
+    def _refusal_of(self, signature: Signature, watch: References) -> str | None:
+        """Why no call with arguments of these classes is compiled."""
         code = code_in(signature.key)
         key = signature.structure, *code
-        if key not in self._containers:
+        if key not in self._refusals:
             impurity = watch.follow_arguments(classes_in(signature.structure), code)
-            self._containers[key] = None if self._is_vouched else impurity
-        return self._containers[key]
+            self._refusals[key] = None if self._is_vouched else impurity
+        return self._refusals[key]
 
     # ------------------------------------------------------------------------------------ calls
 
@@ -182,8 +194,8 @@ class Programs:
         return self.calls + 1 >= self._next
 
     def run(self, entry: Entry, inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:
-        """Outputs and residuals, and the program that they are of; ``None`` if the tape is to be
-        asked: then it raises the model's error, in the model's own lines, if there is one."""
+        """A way that serves the inputs, its outputs and residuals; ``None`` if the call is for the
+        tape, which raises the model's error in the model's own lines."""
         self.calls += 1
         for way in entry.ways:
             try:
@@ -203,19 +215,19 @@ class Programs:
         outputs: Sequence[Any],
         pull: Callable[[], Sequence[Any]],
     ) -> None:
-        """Compares a call of a program with the tape, and decides when to do so again."""
+        """Compares a call of a program with the tape."""
         expected, tape = trace(*called)
         is_same = are_same(outputs, expected)
         try:
             pulled = pull()
-        except Exception:  # nobody has pulled yet: who does gets the tape's answer, or its error
+        except Exception:  # whoever pulls gets the tape's answer, or its error
             pulled = None
         if pulled is not None:
             is_same &= are_same(pulled, pull_as_asked(tape, way.program.examples, way.asked))
         self._compared(fun, is_same)
 
     def _compared(self, fun: Callable, is_same: bool) -> None:
-        """A call of a program was compared: decides when to do so again, unless it is wrong."""
+        """Decides when a call is compared next, unless this comparison failed."""
         self._next = self.calls + min(self.calls, SELDOM)
         if not is_same:
             raise NondeterministicModelError(
@@ -228,34 +240,20 @@ class Programs:
 
     # ------------------------------------------------------------------------------ new programs
 
-    def _trace(
-        self,
-        fun: Callable,
-        entry: Entry,
-        call: TracedCall,
-        arrays: Sequence[Any],
-        arguments: Arguments,
-    ) -> tuple[list[Any], Any]:
-        """By the tape; makes a program for later calls if it is time to do so."""
-        begin = clock.seconds()
-        outputs, tape = trace(call, arrays)
-        self._count(fun, entry, arguments, outputs, tape, clock.seconds() - begin)
-        return outputs, tape
-
     def _count(
         self,
         fun: Callable,
         entry: Entry,
-        arguments: Any,
+        layout_of: Callable[[], Layout],
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
     ) -> None:
-        """Counts a call without a program, which took so long; makes one if it is time to do so."""
+        """Counts a call without a program, of so many seconds; makes a program if it is time."""
         entry.calls += 1
         if entry.calls >= self.price and not entry.refusal and len(entry.ways) < MOST_WAYS:
             entry.calls, entry.refusal = 0, "another thread makes its program"
-            entry.refusal = self._add_way(fun, entry, arguments, outputs, tape, seconds)
+            entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
@@ -265,24 +263,24 @@ class Programs:
         self,
         fun: Callable,
         entry: Entry,
-        arguments: Any,
+        layout: Layout,
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
     ) -> str | None:
-        """Makes a program for the way that a call took, and compares it with the tape, whose
-        forward pass took so long; tells why, if there is none."""
+        """Makes a program for a call's way, and compares it with the tape, whose forward pass took
+        so many seconds; returns the reason if there is none."""
         begin, signature = clock.seconds(), entry.signature
         arrays = tape.held_arrays() if tape is not None else []
-        passed = set(map(id, arrays_within(list(arguments.layout.leaves))))  # rows are views
+        passed = set(map(id, arrays_within(list(layout.leaves))))  # rows are views
         held = sum([array.nbytes for array in arrays])
-        own = sum([array.nbytes for array in arrays if id(array) not in passed])
-        if own > MOST_HELD:
-            return f"its tape holds {own:,} bytes, which takes NumPy's time, compiled or not"
+        computed = sum([array.nbytes for array in arrays if id(array) not in passed])
+        if computed > MOST_HELD:
+            return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            way = self._completed(fun, make_way(fun, arguments.layout, signature, name_of(fun)))
+            way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
             with np.errstate(all="ignore"), way.context or nullcontext():
-                own, residuals = way.program.forward(*arguments.inputs(signature))
+                results, residuals = way.program.forward(*inputs_of(layout, signature))
                 pulled = way.program.pull_examples(residuals)
                 middle = clock.seconds()
                 examples = way.program.examples
@@ -295,7 +293,7 @@ class Programs:
             return f"its program fails: {type(error).__name__}: {error}"
         end = clock.seconds()
         self.price = min(CALLS, math.ceil((end - begin) / max(seconds + end - middle, 1e-9)))
-        if not (are_same(own, outputs) and are_same(pulled, expected)):
+        if not (are_same(results, outputs) and are_same(pulled, expected)):
             self.impurity = "its program differs from the model"
             return self.impurity
         if entry.watch.has_changed():
@@ -309,16 +307,16 @@ class Programs:
         return None
 
     def _completed(self, fun: Any, way: Way) -> Way:
-        """A new program with what else its calls need."""
+        """A way with all that calls of its program need."""
         return way
 
     def _keep(self, entry: Entry, way: Way) -> None:
-        """Adds a program, and drops those of other signatures if all keep too many bytes."""
+        """Adds a program; drops programs of other signatures if all keep too many bytes."""
         entry.ways.append(way)
         self._nbytes += way.program.nbytes
         for other in list(self._entries.values()):
             if self._nbytes > MOST_BYTES and other is not entry:
-                self._nbytes -= sum([each.program.nbytes for each in other.ways])
+                self._nbytes -= sum([way.program.nbytes for way in other.ways])
                 other.ways, other.batches = [], {}
         code = way.program.forward.__code__
         if code not in self._codes:
@@ -326,15 +324,14 @@ class Programs:
             self.calls, self._next = 0, 1
 
     def alike(self, signature: Signature) -> list[Entry]:
-        """The calls that differ from one of this signature in what is differentiated alone."""
+        """The entries of calls that differ in their differentiated arguments alone."""
         structure, order, _, kinds = signature.key
-        sort = structure, order, kinds
-        keys = [(each.signature.key, each) for each in list(self._entries.values())]
-        return [each for (first, second, _, last), each in keys if (first, second, last) == sort]
+        entries = [(entry.signature.key, entry) for entry in list(self._entries.values())]
+        return [entry for (s, o, _, k), entry in entries if (s, o, k) == (structure, order, kinds)]
 
 
 def pushed_function(fun: Any) -> Callable:
-    """The model of which a function computes tangents; of any other, the function itself."""
+    """The model whose tangents a function computes; of any other, the function itself."""
     return getattr(fun, "daskgrad_pushed", (fun,))[0]
 
 

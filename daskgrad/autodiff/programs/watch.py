@@ -1,9 +1,9 @@
-"""Watch: what a model refers to by name, whether that has changed, and whether it may be watched.
+"""Watch: the things to which a model refers by name, and whether they have changed.
 
-A program holds what the model found there when it was recorded: globals, variables of enclosing
-functions, attributes, elements of small lists and dicts. They are compared by identity before each
-call, and small arrays by their bytes. A function may get other code: IPython's autoreload replaces
-it in place.
+A program holds the globals, variables of enclosing functions, attributes, and elements of small
+lists and dicts that the model found when it was recorded. Before each call they are compared by
+identity, and small arrays by their bytes. A function may get other code: IPython's autoreload
+replaces it in place.
 """
 
 import sys
@@ -33,12 +33,13 @@ from daskgrad.autodiff.values.descriptions import function_name
 
 SMALL = 4096  # bytes of an array that is always watched
 FEW = 64  # elements of a list or dict
-MOST = 256  # things that are compared before each call of a model that nobody vouched for
+MOST = 256  # comparisons before each call of a model that nobody vouched for
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
-MODELS: dict[type, Callable[[Any], tuple]] = {}  # of a model its function, and what else it is
+# takes a model apart: its function, whether it is compiled and vouched for, and all else
+MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
 COMPARISONS = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 # methods that Python makes, or that a model does not call
@@ -60,34 +61,30 @@ def count_names(kind: type) -> int:
     return len(vars(kind)) - ("__slotnames__" in vars(kind))  # which a pickle puts there
 
 
-def class_at(ref: Callable) -> type:
-    return type(ref())
+class References:
+    """All things to which a function, and the functions that it calls, refer.
 
-
-class Watch:
-    """What a function, and the functions that it calls, refer to.
-
-    ``impurity`` tells why two calls with the same arguments may differ, though nothing of this has
-    changed; where nobody vouched for the function, no more is followed then. ``room``: of how many
-    bytes larger arrays may be, that are compared, too.
+    ``impurity`` tells why two calls with the same arguments may differ though no reference has
+    changed; it ends the walk if nobody vouched for the function. ``room``: bytes of larger arrays
+    that may be compared, too.
     """
 
     def __init__(self, fun: Callable, room: float = 0, is_vouched: bool = False):
         self.impurity: str | None = None
         self.of, self.room = weakly(fun), room
-        self._same: list[tuple[Callable, Any]] = []  # what returns the same object
-        self._equal: list[tuple[Callable, Any]] = []  # what returns an equal one
-        self._kept: list[Any] = []  # so that no other object has its id
+        self._same: list[tuple[Callable, Any]] = []  # a function, and the object that it returns
+        self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
+        self._kept: list[Any] = []  # so that no other object gets the id
         self._room, self._stops = room, not is_vouched
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
-        self._holders: list[tuple[Callable, set[str]]] = []  # objects, and those that were followed
-        self._has_modules = False  # that are passed on
-        self.of_package: set[str] = set()  # names of this package that the code means
+        self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
+        self._has_modules = False  # which the code passes on
+        self.of_package: set[str] = set()  # names of this package in the code
         self._seen: dict[int, Any] = {}
-        self._itself: Any = fun  # which a recursive function refers to; it is not to be kept alive
+        self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
-        self._itself = self  # from now on nothing that is followed
+        self._itself = self  # no thing that is followed later
 
     def has_changed(self) -> bool:
         """Whether a name refers to another object, a function has other code or defaults, a list
@@ -101,12 +98,12 @@ class Watch:
         return False
 
     def follow_arguments(self, classes: Iterable[Any], constants: Iterable[Any]) -> str | None:
-        """The methods of classes in a call's arguments, their attributes that the code may mean,
-        and functions and modules that are passed; the impurity."""
+        """Follows methods and attributes of classes in a call's arguments, and functions and
+        modules that are passed; returns the impurity."""
         for kind in classes:
             if not is_lasting(kind.__module__):
                 self._hold(kind)
-        self._walk([(each, "an argument") for each in constants])
+        self._walk([(constant, "an argument") for constant in constants])
         return self.impurity
 
     def _walk(self, things: Iterable[tuple[Any, str]]) -> None:
@@ -148,7 +145,7 @@ class Watch:
             self._follow_container(thing, name)
         elif is_rule(thing):  # its rules are called as they are
             self._same += [
-                (partial(vars(thing).get, *each), each[1]) for each in vars(thing).items()
+                (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
             ]
             self._follow(thing.fun, name)
         elif isinstance(thing, types.ModuleType):
@@ -170,15 +167,15 @@ class Watch:
             self._follow(thing, name)
 
     def _follow_model(self, model: Any) -> None:
-        """A model that is called: its function has a watch of its own kind."""
+        """Follows the function of a model that is called, by its own vouching."""
         fun, is_compiled, is_vouched, *_ = MODELS[type(model)](model)
         if not is_compiled:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
         if hasattr(model, "model"):
             self._same.append((partial(attribute_of, weakly(model), "model", MISSING), model.model))
-        inner = Watch(fun, self._room, is_vouched)
+        inner = References(fun, self._room, is_vouched)
         self._room = inner._room
-        self.names |= inner.names  # of what it takes in, which is followed here
+        self.names |= inner.names  # of its arguments, which are followed outside
         self._same += inner._same
         self._equal += inner._equal
         self._kept.append(inner)
@@ -203,8 +200,8 @@ class Watch:
         kind = type(thing)
         if not isinstance(thing, tuple | frozenset):
             if len(thing) > FEW:
-                what = f"a {kind.__name__} of more than {FEW} elements"
-                return self._refuse(f"it refers to {name!r}, {what}")
+                limit = f"a {kind.__name__} of more than {FEW} elements"
+                return self._refuse(f"it refers to {name!r}, {limit}")
             self._kept.append(elements_of(thing))
             self._equal.append((partial(ids_of, thing), ids_of(thing)))
         self._follow_all(elements_of(thing), name)
@@ -264,7 +261,7 @@ class Watch:
         return None
 
     def _follow_paths(self, start: Any, name: str, paths: Iterable[tuple[str, ...]]) -> None:
-        """What a name stands for; or what is taken out of it if it is a module."""
+        """Follows the thing behind a name; of a module, the attributes that the code takes."""
         for path in paths:
             thing, known = start, name
             for attribute in path:
@@ -277,7 +274,7 @@ class Watch:
                         self.of_package.add(attribute)
                     thing = getattr(thing, attribute, MISSING)
                     if not isinstance(thing, types.ModuleType):
-                        thing = MISSING  # what a library has does not change
+                        thing = MISSING  # things of libraries do not change
                 else:
                     get = partial(vars(thing).get, attribute, MISSING)
                     thing = get()
@@ -288,14 +285,14 @@ class Watch:
                 self._follow(thing, known)
 
     def _hold(self, thing: Any) -> None:
-        """Follows attributes from now on that the code may mean, and at once the operators."""
+        """Follows attributes from now on that the code may mean; operators at once."""
         kind: Any = thing if isinstance(thing, type) else type(thing)
         self._holders.append((weakly(thing), set()))
         if not isinstance(thing, types.ModuleType):
             self._same.append((partial(getattr, kind, "__mro__"), kind.__mro__))
             if kind is not thing:
-                self._same.append((partial(class_at, weakly(thing)), kind))
-            for base in kind.__mro__:  # into which an attribute may be put that hides another one
+                self._same.append((partial(class_of, weakly(thing)), kind))
+            for base in kind.__mro__:  # a new attribute may hide another one
                 if not is_of_library(base.__module__):
                     self._equal.append((partial(count_names, base), count_names(base)))
             if not is_plain_class(kind) and not issubclass(kind, CONTAINERS):
@@ -303,18 +300,19 @@ class Watch:
             self._follow_attributes(thing, operators_of(kind))
 
     def _follow_attributes(self, thing: Any, names: set[str]) -> None:
-        """Attributes of an object, of a class, of a function or of a module of the user's."""
-        hiding: list[Any] = []  # the object's own and its class's, where others may be put later
-        for own in namespaces_of(thing):
-            for name in names & own.keys():
-                value, get = own[name], partial(own.get, name, MISSING)
+        """Follows attributes of an object, class, function or module of the user's."""
+        hiding: list[Any] = []  # first namespaces, where later attributes hide those of others
+        for namespace in namespaces_of(thing):
+            is_of_class = type(namespace) is not dict
+            for name in names & namespace.keys():
+                value, get = namespace[name], partial(namespace.get, name, MISSING)
                 fun = function_of(value)
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
                     get = partial(attribute_of, weakly(thing), name, MISSING)
                     value = get()
                 elif isinstance(value, OF_CLASSES):
                     continue
-                elif fun is None and hasattr(type(value), "__get__") and type(own) is not dict:
+                elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
                 self._same.append((get, value))
                 self._same += [
@@ -325,16 +323,16 @@ class Watch:
                 if value is not self._itself and value is not MISSING:
                     self._follow(value if fun is None else fun, name)
             if len(hiding) < 2:
-                hiding.append(own)
+                hiding.append(namespace)
 
 
 @lru_cache(1024)
 def slots_of(kind: Any) -> list[str]:
     return [
         name
-        for each in kind.__mro__
-        if not is_of_library(each.__module__)
-        for name, value in vars(each).items()
+        for base in kind.__mro__
+        if not is_of_library(base.__module__)
+        for name, value in vars(base).items()
         if isinstance(value, types.MemberDescriptorType) and name != "__dict__"
     ]
 
@@ -352,8 +350,8 @@ def function_of(attribute: Any) -> Any:
 
 def operators_of(kind: Any) -> set[str]:
     """The names of the user's methods that Python calls."""
-    namespaces = [vars(each) for each in kind.__mro__ if not is_of_library(each.__module__)]
-    names = {name for own in namespaces for name in own if function_of(own[name])}
+    namespaces = [vars(base) for base in kind.__mro__ if not is_of_library(base.__module__)]
+    names = {name for space in namespaces for name in space if function_of(space[name])}
     known = OF_OBJECTS | MADE_BY
     if hasattr(kind, "__dataclass_fields__"):
         known = known | COMPARISONS
@@ -361,7 +359,7 @@ def operators_of(kind: Any) -> set[str]:
 
 
 def weakly(thing: Any) -> Callable[[], Any]:
-    """A reference that does not keep a thing alive, if there is such."""
+    """A weak reference; a strong one if the class forbids weak ones."""
     try:
         return weakref.ref(thing)
     except TypeError:
@@ -369,7 +367,7 @@ def weakly(thing: Any) -> Callable[[], Any]:
 
 
 def content_of(cell: types.CellType) -> Any:
-    """What a variable refers to; MISSING before it is assigned."""
+    """The thing in a variable; MISSING before it is assigned."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -377,10 +375,11 @@ def content_of(cell: types.CellType) -> Any:
 
 
 def is_content(fun: Callable[[], Any], number: int, reference: Callable[[], Any]) -> bool:
-    """Whether a variable of a function refers to the same thing; neither is kept alive."""
-    found, value = fun(), reference()
+    """Whether a variable of a function holds the same thing; neither is kept alive."""
+    function, value = fun(), reference()
     is_gone = value is None and type(reference) is weakref.ref
-    return found is None or (content_of(found.__closure__[number]) is value and not is_gone)
+    is_there = function is None or content_of(function.__closure__[number]) is value
+    return is_there and not (function is not None and is_gone)
 
 
 def elements_of(container: Any) -> list:
@@ -403,6 +402,10 @@ def attribute_of(reference: Callable[[], Any], name: str, otherwise: Any) -> Any
     return getattr(reference(), name, otherwise)
 
 
+def class_of(reference: Callable[[], Any]) -> type:
+    return type(reference())
+
+
 def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:
     return get() is reference()
 
@@ -413,20 +416,20 @@ def is_rule(thing: Any) -> bool:
 
 
 def modules_of(fun: types.FunctionType) -> tuple[str | None, str | None]:
-    """The module that a function names, and that of its code: ``functools.wraps`` takes over the
-    name of what is wrapped, and autograd has the code of primitives."""
+    """The module that a function names, and the module of its code, which differ where
+    ``functools.wraps`` took over a name, and for autograd's primitives."""
     return fun.__module__, fun.__globals__.get("__name__")
 
 
 def namespaces_of(thing: Any) -> Iterator[Any]:
-    """Where the attributes of an object, class or module are found."""
+    """The dicts in which Python looks for attributes of an object, class or module."""
     if isinstance(thing, types.ModuleType):
         if not is_of_library(thing.__name__):
             yield vars(thing)
         return
-    own = getattr(thing, "__dict__", None)
-    if isinstance(own, dict):
-        yield own
+    attributes = getattr(thing, "__dict__", None)
+    if isinstance(attributes, dict):
+        yield attributes
     for kind in (thing if isinstance(thing, type) else type(thing)).__mro__:
         if not is_of_library(kind.__module__):
             yield vars(kind)

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import CallList, value_of
-from daskgrad.autodiff.programs.program import Program
+from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
-from daskgrad.autodiff.programs.rewrites import rewritten, storing
-from daskgrad.autodiff.programs.signatures import Signature, has_changed
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.writing import written, written_as_one
+from daskgrad.autodiff.programs.rewrites import rewritten
+from daskgrad.autodiff.programs.signatures import Signature, has_changed, inputs_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten
@@ -25,8 +24,8 @@ MOST_LOOPS = 0.2  # of its calls: to loop over one takes longer than the item's 
 class Way(NamedTuple):
     """A program for one way through the model's branches, and the structure of its value.
 
-    ``asked``: the numbers of the arrays whose cotangents are rows; ``tape_nbytes``: of the arrays
-    that the tape holds for such a call; ``context``: what a whole evaluation runs in.
+    ``asked``: the numbers of the arrays with rows as cotangents; ``tape_nbytes``: of arrays that
+    the tape holds for such a call; ``context``: a whole evaluation runs in it.
     """
 
     program: Program
@@ -37,10 +36,9 @@ class Way(NamedTuple):
 
 
 class BatchProgram(NamedTuple):
-    """``run`` takes the inputs of a way, of which the items' own are stacked, and the cotangents of
-    its outputs; it returns these, and the cotangents of the traced arrays, as rows. For at most
-    ``size`` items at once. ``loops``: functions that are called for each item; ``tally``: how often
-    it ran, and how many rows that brought."""
+    """``run`` takes the inputs of a way, some of them stacked, and the cotangents of its outputs;
+    it returns outputs, and cotangents of the traced arrays, as rows, for at most ``size`` items.
+    ``loops``: functions that are called for each item; ``tally``: the counts of runs and rows."""
 
     run: Callable[..., list]
     size: int
@@ -51,7 +49,6 @@ class BatchProgram(NamedTuple):
 def make_way(fun: Callable, layout: FlatArguments, signature: Signature, name: str) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
     calls, examples, structure, _ = recorded_way(fun, layout, signature)
-    calls = storing(calls) if getattr(fun, "stores", False) else calls
     structure = LEAF if structure == LEAF else structure
     return Way(written(calls, name, examples), structure, layout.asked)
 
@@ -59,8 +56,8 @@ def make_way(fun: Callable, layout: FlatArguments, signature: Signature, name: s
 def make_batch(
     fun: Callable, layout: FlatArguments, signature: Signature, own: Sequence[int]
 ) -> BatchProgram | None:
-    """The program of many calls of one way, whose inputs ``own`` differ; None where these take
-    less time one after the other, or return anything but a number and gradients of it."""
+    """The program of many calls of one way that differ in the inputs ``own``; None if they take
+    less time one by one, or return anything but a number and gradients of it."""
     item, _, structure, active = recorded_way(fun, layout, signature)
     value, *gradients = item.outputs
     pairs = [(item.inputs[place].value, g) for place, g in zip(active, gradients, strict=True)]
@@ -103,6 +100,6 @@ def recorded_way(
 
     order = {number: place for place, number in enumerate(numbers) if number is not None}
     active = [order[number] for number in sorted(order)]
-    inputs = [layout.leaves[place] for place in signature.places]
+    inputs = inputs_of(layout, signature)
     calls, examples = record(leaves_of_value, inputs, active, layout.asked)
     return rewritten(calls), examples, structures[0], active

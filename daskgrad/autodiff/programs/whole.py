@@ -1,11 +1,12 @@
-"""Whole calls: functions of which a call is one program, with nothing between the caller and NumPy.
+"""Whole evaluations: calls that are one program, with nothing between the caller and NumPy.
 
-Such a function is a derivative of something that calls models. Its arguments are told apart by
-types, shapes and dtypes; whatever is not as usual, an exception and a comparison that is due are
-left to the ordinary way, which does the same with all checks.
+The function is a derivative of an objective that calls models. A program serves arguments of the
+same types, shapes and dtypes. The ordinary way, which has all checks, serves unusual arguments, has
+all exceptions, and makes the comparisons.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
@@ -13,32 +14,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
-    Signature,
     are_same,
+    in_order,
     signature_of,
 )
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.programs.store import Entry, Programs
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.reverse import trace
-from daskgrad.autodiff.tape.traced_call import FlatArguments, recorder
+from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
 USED = {"delayed", "map_sum", "map_mean", "reduce_sum", "sum", "zip", "stop_gradient", "value"}
 RUNS = {"compute", "persist", "visualize"}  # of nodes
-PLAIN = {np.zeros, np.array, np.where, np.copy, np.concatenate, spread.fun, kernels.fill}
+PLAIN = {np.zeros, np.array, np.where, np.copy, np.concatenate, spread.fun}
 PAIR = flatten((0.0, 0.0))[1]
 FAILED = object()
 MOST_KINDS = 256  # of arguments of one function
-LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, and in C or Fortran order
+LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
 
 
 class Unusual(Exception):
@@ -46,13 +47,14 @@ class Unusual(Exception):
 
 
 def kind_of(value: Any, leaves: list[Any]) -> Any:
-    """What tells arguments apart that take different programs; enters the leaves that are inputs.
+    """A key of an argument, which calls of one program share; appends its leaves, in the order of
+    ``flatten``.
 
     Raises
     ------
     Unusual
         unless all leaves are plain numbers, constants, and arrays in C or Fortran order, in lists,
-        tuples, and dicts whose keys are strings.
+        tuples, and dicts with strings as keys.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -62,12 +64,11 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
         leaves.append(value)
         return value.shape, value.dtype, flags
     if kind is dict:
-        kinds: list[Any] = [kind]
-        for name, each in value.items():
-            if type(name) is not str:
-                raise Unusual
-            kinds += (name, kind_of(each, leaves))
-        return tuple(kinds)
+        names = tuple(value)
+        order = in_order(names)
+        if order is None:
+            raise Unusual
+        return kind, names, *[kind_of(value[name], leaves) for name in order]
     is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
     if kind is list or kind is tuple or (is_named and not getattr(value, "__dict__", None)):
         return kind, *[kind_of(each, leaves) for each in value]
@@ -90,77 +91,61 @@ def are_unchanged(args: tuple, kinds: tuple, leaves: Sequence[Any]) -> bool:
     return are_alike and all(map(is_, leaves, after))
 
 
-def numbered(value: Any, leaves: list[Any]) -> Any:
-    """An argument with numbers in the places of its leaves, as ``kind_of`` enters them."""
-    if isinstance(value, dict):
-        return {name: numbered(each, leaves) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [numbered(each, leaves) for each in value]
-        return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-    leaves.append(value)
-    return len(leaves) - 1
-
-
-class Known(NamedTuple):
-    """Arguments of one kind: their entry; the places of a program's inputs among their leaves; and
-    of inputs that are Python's numbers, and become NumPy's, the places and types."""
+class KnownArguments(NamedTuple):
+    """Arguments of one kind: their entry; the places of its inputs among their leaves; and places
+    and types of inputs that are Python's numbers, and become NumPy's."""
 
     entry: Entry
     places: Sequence[int]
     numbers: Sequence[tuple[int, type]]
-    are_leaves: bool  # all of them, in their order
+    are_leaves: bool  # the inputs are all leaves as they are
 
-    def inputs(self, leaves: Sequence[Any], storage: Sequence[Any]) -> Sequence[Any]:
+    def inputs(self, leaves: Sequence[Any]) -> Sequence[Any]:
         if self.are_leaves:
-            return [*leaves, *storage]
-        found = [leaves[place] for place in self.places]
-        for place, kind in self.numbers:
-            found[place] = kind(found[place])
-        return [*found, *storage] if storage else found
-
-
-class Taken(NamedTuple):
-    """The arguments of one call, and arrays for its results, for whoever makes a program of it."""
-
-    layout: FlatArguments
-    storage: Sequence[Any]
-
-    def inputs(self, signature: Signature) -> list[Any]:
-        return [*[self.layout.leaves[place] for place in signature.places], *self.storage]
+            return leaves
+        inputs = [leaves[place] for place in self.places]
+        for number, kind in self.numbers:
+            inputs[number] = kind(inputs[number])
+        return inputs
 
 
 class Whole(Programs):
-    """The programs of a function whose calls are whole evaluations: of ``fun.layout(args)``.
+    """The programs of a function that returns a value and a gradient.
 
-    It returns a value and a gradient. ``fun.recorded(seconds)`` is what runs on boxes; the
-    ordinary way has taken so long.
+    ``fun.layout(args)`` are its arguments, and ``fun.recorded(seconds)`` runs on boxes, for an
+    ordinary way of so many seconds.
     """
 
-    def _start(self, watch: Watch | None, impurity: str | None) -> None:
+    def _start(self, watch: References | None, impurity: str | None) -> None:
         if watch is not None and not self._is_vouched:
-            others = watch.of_package - USED or watch.names & RUNS
-            impurity = impurity or (f"it uses {min(others)!r}" if others else None)
+            names = watch.of_package - USED or watch.names & RUNS
+            impurity = impurity or (f"it uses {min(names)!r}" if names else None)
         super()._start(watch, impurity)
-        self._known: dict[Any, Known | None] = {}
+        self._known: dict[Any, KnownArguments | None] = {}
         self._least: dict[Any, float] = {}  # seconds of the ordinary way
 
     def call(
-        self, fun: Any, args: tuple, otherwise: Callable[[], Any], out: Any, watch: Watch | None
+        self,
+        fun: Any,
+        args: tuple,
+        otherwise: Callable[[], Any],
+        out: Any,
+        watch: References | None,
     ) -> Any:
-        """What ``otherwise()`` returns, by a program where there is one for such arguments.
+        """The result of ``otherwise()``, by a program if there is one for such arguments.
 
-        ``out``: arrays that the gradient is written into; ``watch``: has seen no change just now.
+        ``out``: arrays for the gradient; ``watch``: has seen no change just now.
         """
         leaves: list[Any] = []
-        storage: list[Any] = []
+        storage: Sequence[Any] | None = None
         try:
             kinds: Any = []
-            for arg in args:  # a loop: what is done here is done for every call
+            for arg in args:  # a loop takes less time than a comprehension, at every call
                 kinds.append(kind_of(arg, leaves))
             if out is not None:
-                kinds.append(kind_of(out, storage))
-                storage = storage if type(out) is np.ndarray else flatten(out)[0]
-                storage = storage_in(storage, leaves)
+                kinds.append(kind_of(out, []))
+                storage = [out] if type(out) is np.ndarray else flatten(out)[0]
+                require_separate(storage, leaves)
         except Unusual:
             return otherwise()
         if self.looks:
@@ -168,15 +153,14 @@ class Whole(Programs):
         kinds = tuple(kinds)
         known = self._known.get(kinds)
         if known is not None and known.entry.ways and not self.is_due:
-            own = known.entry.watch
-            if own is watch or not own.has_changed():
-                is_plain = known.are_leaves and not storage
-                inputs = leaves if is_plain else known.inputs(leaves, storage)
-                found = self._by_program(known.entry, inputs, out is not None)
-                if found is FAILED:
+            own_watch = known.entry.watch
+            if own_watch is watch or not own_watch.has_changed():
+                inputs = leaves if known.are_leaves else known.inputs(leaves)
+                result = self._by_program(known.entry, inputs, storage)
+                if result is FAILED:
                     return otherwise()
-                if found is not None:
-                    return found if out is None else (found[0], out)
+                if result is not None:
+                    return result if out is None else (result[0], out)
         if self.is_cold or self.impurity is not None:
             return self._unseen(otherwise)
         if known is not None and known.entry.refusal and known.entry.watch is self.watch:
@@ -190,27 +174,29 @@ class Whole(Programs):
             self.impurity = "it changes its arguments"
             return result
         if kinds not in self._known and len(self._known) < MOST_KINDS:
-            self._known[kinds] = self._find(fun, args, out, result[1])
+            self._known[kinds] = self._find(fun, args, leaves, out, result[1])
         known = self._known.get(kinds)
         if known is None:
             return result
         entry, outputs = known.entry, flatten(result)[0]
-        spare = list(map(np.empty_like, storage))
         if is_compared and entry.ways:
-            found = self._by_program(entry, known.inputs(leaves, spare), out is not None)
-            if found is not None and found is not FAILED:
-                self._compared(fun, are_same(flatten(found)[0], outputs))
-            if found is not None:
+            by_program = self._by_program(entry, known.inputs(leaves))
+            if by_program is not None and by_program is not FAILED:
+                self._compared(fun, are_same(flatten(by_program)[0], outputs))
+            if by_program is not None:
                 return result
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
-            taken = Taken(fun.layout(args), spare)
-            self._count(fun.recorded(least), entry, taken, outputs, None, seconds)
+            layout = partial(fun.layout, args)
+            self._count(fun.recorded(least), entry, layout, outputs, None, seconds)
         return result
 
-    def _by_program(self, entry: Entry, inputs: Sequence[Any], stores: bool) -> Any:
-        """What a program returns, in arrays that nobody else has; None if there is none for this
-        data; FAILED after any error or warning of NumPy's: the ordinary way has its own."""
+    def _by_program(
+        self, entry: Entry, inputs: Sequence[Any], storage: Sequence[Any] | None = None
+    ) -> Any:
+        """The results of a program, in arrays that nobody else has, or in ``storage``; None if
+        there is none for this data; FAILED after any error or warning of NumPy's: the ordinary way
+        has its own."""
         self.calls += 1
         for way in entry.ways:
             try:
@@ -223,24 +209,18 @@ class Whole(Programs):
                 continue
             except Exception:
                 return FAILED
-            if not stores:
+            if storage is None:
                 own_arrays(outputs)
+            else:
+                store_arrays(outputs, storage)
             is_pair = way.structure == PAIR
             return tuple(outputs) if is_pair else unflatten(way.structure, outputs)
         return None
 
-    def _unseen(self, otherwise: Callable[[], Any]) -> Any:
-        """A call that is not looked at."""
-        self.cold_calls += self.is_cold
-        self._cold = max(self._cold - 1, 0)
-        begin = clock.seconds()
-        result = otherwise()
-        seconds = clock.seconds() - begin
-        self._seconds = min(self._seconds or seconds, seconds)
-        return result
-
-    def _find(self, fun: Any, args: tuple, out: Any, gradient: Any) -> Known | None:
-        """What is known of arguments like these, if programs may take them."""
+    def _find(
+        self, fun: Any, args: tuple, leaves: Sequence[Any], out: Any, gradient: Any
+    ) -> KnownArguments | None:
+        """The entry and inputs of arguments like these, if programs may take them."""
         if out is not None and flatten(out)[1] != flatten(gradient)[1]:
             return None
         layout = fun.layout(args)
@@ -248,14 +228,12 @@ class Whole(Programs):
         entry = self.known_entry(signature)
         if entry is None or signature is None:
             return None
-        leaves: list[Any] = []
-        order: list[int] = flatten((numbered(args, leaves), {}))[0]
-        inputs = [layout.leaves[place] for place in signature.places]
-        places = [order[place] for place in signature.places]
-        pairs = enumerate(zip(inputs, places, strict=True))
-        numbers = [(n, type(x)) for n, (x, place) in pairs if type(x) is not type(leaves[place])]
+        places = signature.places
+        kinds = [type(layout.leaves[place]) for place in places]
+        pairs = enumerate(zip(kinds, places, strict=True))
+        numbers = [(n, kind) for n, (kind, place) in pairs if kind is not type(leaves[place])]
         are_leaves = not numbers and places == list(range(len(leaves)))
-        return Known(entry, places, numbers, are_leaves)
+        return KnownArguments(entry, places, numbers, are_leaves)
 
     def _completed(self, fun: Any, way: Way) -> Way:
         if any(map(is_users, way.program.constants.values())):
@@ -267,7 +245,7 @@ class Whole(Programs):
 
 
 def on_tapes(call: Callable[[], Any]) -> Any:
-    """A call in which no model has programs: these may be wrong in the same way as others."""
+    """A call without the models' programs, which may be wrong in the same way as a whole one."""
     token = recorder.set(trace)
     try:
         return call()
@@ -276,7 +254,7 @@ def on_tapes(call: Callable[[], Any]) -> Any:
 
 
 def is_without_blas(constant: Any) -> bool:
-    """Whether the number of threads that BLAS has makes no difference to something."""
+    """Whether a constant gives the same bits with any number of BLAS threads."""
     if not callable(constant) or isinstance(constant, np.ufunc | type):
         return True
     return isinstance(getattr(constant, "__self__", None), np.ufunc) or constant in PLAIN
@@ -287,23 +265,27 @@ def is_users(constant: Any) -> bool:
     return callable(constant) and module is not None and not is_of_library(module)
 
 
-def storage_in(out: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """The arrays that a gradient is written into, if they share memory with nothing."""
-    found: list[Any] = []
-    for array in out:
-        if array is None:
-            continue
-        if type(array) is not np.ndarray or not array.flags.carray:
-            raise Unusual
-        for other in (*others, *found):
-            if type(other) is np.ndarray and np.may_share_memory(array, other):
+def require_separate(arrays: Sequence[Any], leaves: Sequence[Any]) -> None:
+    """Raises ``Unusual`` unless a gradient may be written into arrays, and into nothing else."""
+    others = [leaf for leaf in leaves if type(leaf) is np.ndarray]
+    for array in arrays:
+        if array is not None:
+            if type(array) is not np.ndarray or not array.flags.writeable:
                 raise Unusual
-        found.append(array)
-    return found
+            if any([np.may_share_memory(array, other) for other in others]):
+                raise Unusual
+            others.append(array)
+
+
+def store_arrays(outputs: Sequence[Any], storage: Sequence[Any]) -> None:
+    """Writes the outputs after the first one into arrays, once the program has ended well."""
+    for array, gradient in zip(storage, outputs[1:], strict=True):
+        if array is not None:
+            array[...] = gradient
 
 
 def own_arrays(outputs: list[Any]) -> None:
-    """Copies the arrays among the outputs, after the first, that somebody else holds, too."""
+    """Copies the outputs after the first one that somebody else holds, too."""
     for number in range(1, len(outputs)):
         array = outputs[number]
         if type(array) is np.ndarray:
@@ -313,7 +295,7 @@ def own_arrays(outputs: list[Any]) -> None:
 
 
 def alone(outputs: list[Any]) -> int:
-    """The references that ``own_arrays`` counts to an array that nobody else holds."""
+    """The count of references that ``own_arrays`` sees of an array that nobody else holds."""
     array = outputs[0]
     return getrefcount(array)
 

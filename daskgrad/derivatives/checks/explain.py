@@ -10,6 +10,7 @@ import numpy as np
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
 from daskgrad.autodiff.models.model import Model, run_as_model
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.signatures import (
     classes_in,
@@ -19,8 +20,7 @@ from daskgrad.autodiff.programs.signatures import (
     opened_layout,
     signature_of,
 )
-from daskgrad.autodiff.programs.steps import Unrecordable
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, make_way
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
@@ -61,7 +61,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     if signature is None:
         return f"{made.name!r} is not compiled: {odd_argument(layout.leaves)}"
     alike = programs.alike(signature)
-    watch = Watch(made.fun)
+    watch = References(made.fun)
     watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
     impurity = watch.impurity
     for refusal in (programs.impurity, *[each.refusal for each in alike if not each.ways]):

@@ -100,13 +100,13 @@ def soon(monkeypatch):
 @pytest.fixture
 def filled(monkeypatch):
     """How many results batches have brought, one number a batch."""
-    counts, fill = [], blocks.Rowwise.fill
+    counts, side_by_side = [], blocks.side_by_side
 
-    def counted(self, places, *results):
-        counts.append(len(places))
-        return fill(self, places, *results)
+    def counted(parts, count):
+        counts.extend([len(places) for places, *_ in parts])
+        return side_by_side(parts, count)
 
-    monkeypatch.setattr(blocks.Rowwise, "fill", counted)
+    monkeypatch.setattr(blocks, "side_by_side", counted)
     return counts
 
 
@@ -259,13 +259,13 @@ def test_a_batch_that_brings_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(blocks, "TRIALS", 3)
     made = dg.delayed(lambda x, p: np.sum(x[x > 0.0] * p[0]), compile=True)
     total = dg.value_and_grad(lambda p: dg.map_sum(made, ROWS, p, grainsize=32))
-    runs, run = [], blocks.Group._run_way
+    runs, run = [], blocks.ItemGroup._by_way
 
     def counted(self, *args):
         runs.append(args)
         return run(self, *args)
 
-    monkeypatch.setattr(blocks.Group, "_run_way", counted)
+    monkeypatch.setattr(blocks.ItemGroup, "_by_way", counted)
     for _ in range(12):
         total(P)
     count = len(runs)
@@ -275,13 +275,13 @@ def test_a_batch_that_brings_nothing_is_given_up(monkeypatch):
 
 def test_results_that_are_held_are_bounded(monkeypatch):
     monkeypatch.setattr(blocks, "RUN_BYTES", 40 * P.nbytes)
-    counts, make = [], blocks.Rowwise.__init__
+    counts, make = [], blocks.ItemRun.__init__
 
-    def counted(self, count):
-        counts.append(count)
-        make(self, count)
+    def counted(self, block, start, stop, looks):
+        counts.append(stop - start)
+        make(self, block, start, stop, looks)
 
-    monkeypatch.setattr(blocks.Rowwise, "__init__", counted)
+    monkeypatch.setattr(blocks.ItemRun, "__init__", counted)
     made = dg.delayed(misfit, compile=True)
     total = dg.value_and_grad(lambda p: dg.map_sum(made, ROWS, p, grainsize=COUNT))
     for _ in range(8):

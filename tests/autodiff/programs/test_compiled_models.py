@@ -196,7 +196,7 @@ def test_what_changes_between_blocks_of_a_sum_is_noticed(monkeypatch):
     call = Call(tuple(leaves), Structure(structure), ((0, 0), (1, 1)))
     summed = TracedSum(model.model, Summand(call, (Active(1, False),)), [X])
     made = itertools.count()
-    monkeypatch.setattr(blocks.Group, "__init__", counted(blocks.Group.__init__, made))
+    monkeypatch.setattr(blocks.ItemGroup, "__init__", counted(blocks.ItemGroup.__init__, made))
     first, second = [summed.capture(start, ITEMS[:8]).value for start in (0, 8)]
     assert first == second
     assert next(made) == 1

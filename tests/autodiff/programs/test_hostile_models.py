@@ -33,7 +33,7 @@ from lengths import in_short
 
 import daskgrad as dg
 from daskgrad.autodiff.programs import backend
-from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.boxes import Unrecordable
 
 TABLES = (BRANCHES, NUMBERS, PLAIN, IN_PLACE, SHAPES, ERRORS, RESULTS, ARGUMENTS)
 TABLES += (SEEN, UNSEEN, AT_EACH_CALL)

@@ -580,3 +580,38 @@ def test_a_program_that_differs_later_is_an_error():
     hidden[0] = 2.0
     with pytest.raises(dg.NondeterministicModelError, match=r"'<lambda>'.*pass that as an arg"):
         collections.deque(map(gradient, itertools.repeat(X + 1.0, 40)), maxlen=0)
+
+
+def test_an_array_for_the_gradient_that_is_an_argument_goes_the_ordinary_way():
+    """Also once there is a program."""
+    storage = np.ones(5)
+
+    def objective(x):
+        return np.sum(np.sin(x) * x)
+
+    gradient = dg.value_and_grad(dg.delayed(objective, compile=True), out=storage)
+    for _ in range(20):
+        gradient(X)
+    assert whole_programs(gradient)[0]
+    with pytest.raises(ValueError, match="share"):
+        gradient(storage)
+
+
+def test_the_order_of_a_dict_takes_a_program_of_its_own():
+    """A model may go through it."""
+
+    def objective(p):
+        total = np.sum(X)
+        for x in p.values():
+            total = 0.5 * total + np.sum(x * x)
+        return total
+
+    model = dg.delayed(objective, compile=True)
+    gradient, expected = dg.value_and_grad(model), by_graph(dg.delayed(objective, compile=False))
+    one = {"a": X, "b": X + 0.3}
+    other = {"b": X + 0.3, "a": X}
+    assert expected(one)[0] != expected(other)[0]
+    for _ in range(20):
+        for p in (one, other):
+            assert is_same(gradient(p), expected(p))
+    assert len(whole_programs(gradient)[0]) == 2

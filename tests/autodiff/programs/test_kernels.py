@@ -6,11 +6,13 @@ import pickle
 import autograd.numpy as anp
 import numpy as np
 import pytest
+import scipy.special
 import test_odd_numbers
 from recorded import program_of
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import kernels
+from daskgrad.autodiff.programs import kernels, special_calls
+from daskgrad.autodiff.programs.signatures import are_same
 
 RANDOM = np.random.default_rng(0)
 MATRICES = [RANDOM.normal(size=(5, 5)), np.asfortranarray(RANDOM.normal(size=(3, 3)))]
@@ -110,3 +112,20 @@ def test_floating_point_errors_are_raised_and_other_settings_stay():
     assert np.geterr()["divide"] == "warn"
     with np.errstate(under="raise"), pytest.raises(FloatingPointError, match="underflow"):
         kernels.raise_errors(lambda: tiny * tiny, ())
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_the_logarithm_of_a_sum_has_scipys_bits(axis, keepdims):
+    """Also of equal entries, and of numbers that are not finite."""
+    random = np.random.default_rng(3)
+    for number in range(200):
+        a = random.normal(size=tuple(random.integers(1, 5, number % 3 + 1)))
+        a = np.round(a, number % 2)
+        if number % 5 == 0:
+            a[random.random(a.shape) < 0.3] = [np.inf, -np.inf, np.nan][number % 3]
+        with np.errstate(all="ignore"):
+            result = special_calls.logsumexp(a, axis, keepdims)
+            expected = scipy.special.logsumexp(a, axis=axis, keepdims=keepdims)
+        assert type(result) is type(expected)
+        assert are_same([result], [expected])

@@ -12,9 +12,9 @@ from functions_all import TABLE, in_runs
 from recorded import program_of
 from sweep import DOMAIN_ERRORS, calls_of
 
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import CompiledTape
 from daskgrad.autodiff.programs.signatures import are_same, signature_of
-from daskgrad.autodiff.programs.steps import Unrecordable
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.traced_call import FlatArguments

@@ -26,7 +26,7 @@ import daskgrad.scipy.special
 from daskgrad.autodiff.programs import backend, store
 from daskgrad.autodiff.programs.backend import cautious, vouched
 from daskgrad.autodiff.programs.store import COLD
-from daskgrad.autodiff.programs.watch import Watch
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.scipy import stats
 
 HOT = COLD + 2  # a compilation counts less here
@@ -220,7 +220,7 @@ def imports_random(x):
 
 
 def impurity_of(fun):
-    return Watch(fun).impurity
+    return References(fun).impurity
 
 
 DYNAMIC = Dynamic()
@@ -457,9 +457,9 @@ def test_other_threads_compile_nothing_while_the_code_is_read(monkeypatch):
 
     def read(*given):
         seen.append(made.watch is None or made.watch.has_changed())
-        return Watch(*given)
+        return References(*given)
 
-    monkeypatch.setattr(store, "Watch", read)
+    monkeypatch.setattr(store, "References", read)
     made.look_at(model)
     state["scale"] = 2.0
     made.look_at(model)

@@ -11,8 +11,8 @@ from recorded import program_of
 
 import daskgrad as dg
 from daskgrad.autodiff.programs.backend import prepare
-from daskgrad.autodiff.programs.nodes import RecordedNode
-from daskgrad.autodiff.programs.steps import Step
+from daskgrad.autodiff.programs.boxes import RecordedCall
+from daskgrad.autodiff.programs.recording import RecordedNode
 
 LOG_2PI = np.log(2.0 * np.pi)
 X = np.array([0.4, -0.3, 0.7, 0.2])
@@ -149,7 +149,7 @@ def test_a_recording_goes_at_once():
 
 
 def count_steps():
-    return sum([type(thing) in (Step, RecordedNode) for thing in gc.get_objects()])
+    return sum([type(thing) in (RecordedCall, RecordedNode) for thing in gc.get_objects()])
 
 
 @pytest.mark.parametrize("choice", [True, "auto"])

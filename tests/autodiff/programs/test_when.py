@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 import daskgrad as dg
 from daskgrad.autodiff.programs import store
 from daskgrad.autodiff.programs.backend import prepare
-from daskgrad.autodiff.programs.steps import Unrecordable
+from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.derivatives.objectives import Objective
 
 X = np.linspace(0.5, 1.5, 4)
