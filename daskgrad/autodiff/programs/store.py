@@ -36,7 +36,7 @@ from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
-from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, function_name
 
@@ -244,7 +244,7 @@ class Programs:
         self,
         fun: Callable,
         entry: Entry,
-        layout_of: Callable[[], Layout],
+        layout_of: Callable[[], FlatArguments],
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
@@ -263,7 +263,7 @@ class Programs:
         self,
         fun: Callable,
         entry: Entry,
-        layout: Layout,
+        layout: FlatArguments,
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
