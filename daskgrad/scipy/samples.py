@@ -39,9 +39,9 @@ def cumulative_trapezoid(
 def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral along an axis by Simpson's rule; at the points ``x``, or ``dx`` apart.
 
-    Of an even number of points the last interval is that of a parabola through three points, as in
-    SciPy from 1.11 on. Source: K. V. Cartwright, Simpson's rule cumulative integration with MS
-    Excel and irregularly-spaced data, Journal of Mathematical Sciences and Mathematics Education
+    For an even number of points the last interval is integrated by a parabola through three points,
+    as in SciPy from 1.11 on. Source: K. V. Cartwright, Simpson's rule cumulative integration with
+    MS Excel and irregularly-spaced data, Journal of Mathematical Sciences and Mathematics Education
     12 (2017).
     """
     y = as_array(y)
@@ -62,11 +62,7 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def parabolas(y: Any, h: Any, intervals: int) -> Any:
     """The integral of the parabolas through each three points of an even number of intervals."""
-    first, middle, last = (
-        y[..., 0:intervals:2],
-        y[..., 1:intervals:2],
-        y[..., 2 : intervals + 1 : 2],
-    )
+    first, middle, last = (y[..., n : intervals + (n > 1) : 2] for n in range(3))
     left, right = h[..., 0:intervals:2], h[..., 1:intervals:2]
     ratio = quotient(left, right)
     inner = first * (2.0 - quotient(1.0, ratio)) + last * (2.0 - ratio)
