@@ -70,8 +70,9 @@ def made(name: str, source: Any, shape: Shape) -> SparseArray:
         data, rows, columns, shape = compressed(name, source, shape)
     else:
         raise TypeError(
-            f"sparse.{name} takes {EXPECTED[name]} or a sparse matrix, not {type(source).__name__}; "
-            f"the places of entries must be given, as they have no derivative"
+            f"sparse.{name} takes {EXPECTED[name]} or a sparse matrix, not "
+            f"{type(source).__name__}; the places of entries must be given, as they have no "
+            f"derivative"
         )
     data, rows, columns = operand(data), integers(name, rows), integers(name, columns)
     height, width = (extent(rows), extent(columns)) if shape is None else map(int, shape)
