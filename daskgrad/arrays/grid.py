@@ -94,8 +94,8 @@ def as_node(block: Any) -> Node:
 
 optree.register_pytree_node(
     Grid,  # type: ignore[arg-type]
-    lambda grid: (grid.blocks, grid.chunks, range(len(grid.blocks))),
-    lambda chunks, blocks: Grid(tuple(blocks), chunks),
+    lambda grid: (grid.blocks, grid.chunks, range(len(grid.blocks))),  # type: ignore[attr-defined]
+    lambda chunks, blocks: Grid(tuple(blocks), chunks),  # type: ignore[arg-type,return-value]
     namespace=NAMESPACE,
 )
 

@@ -424,8 +424,8 @@ def quad(
         options = (full_output, epsabs, epsrel, limit, points, weight, wvar, wopts, maxp1, limlst)
         parts = [quad(part_of(func, take), a, b, args, *options) for take in (np.real, np.imag)]
         (real, first, *more), (imaginary, second, *others) = parts
-        outputs = {"real": tuple(more), "imag": tuple(others)}
-        return (real + 1j * imaginary, first + 1j * second, *([outputs] if full_output else []))
+        further = ({"real": tuple(more), "imag": tuple(others)},) if full_output else ()
+        return (real + 1j * imaginary, first + 1j * second, *further)
     args = args if isinstance(args, tuple) else (args,)
     plain = Integrand(func, args)
     begin, end = float(value(a)), float(value(b))

@@ -53,14 +53,14 @@ class TaskFunction:
     policy: Sealed | None = None
     must_be_finite: bool = False
     is_batched: bool = False
-    brings_classes: bool = False
     keeps_memory: bool = False
     is_alone: bool = False
+    brings_classes: bool = False
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
-        fields = (self.fun, self.policy, self.must_be_finite, self.is_batched)
-        return load_function, (classes, *fields, self.keeps_memory, self.is_alone)
+        fields = [getattr(self, name) for name in self.__match_args__[:-1]]
+        return load_function, (classes, *fields)
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a Dask task; it waits for ``after``, and does not use it."""
@@ -92,8 +92,7 @@ class TaskFunction:
 
 
 def load_function(classes: Registrations | None, *fields: Any) -> TaskFunction:
-    *called, keeps_memory, is_alone = fields
-    return TaskFunction(*called, classes is not None, keeps_memory, is_alone)
+    return TaskFunction(*fields, classes is not None)
 
 
 class Picked(NamedTuple):

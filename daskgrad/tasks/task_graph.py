@@ -320,11 +320,14 @@ class TaskGraph:
             return Results(keys, built).compute_by(functools.partial(supervised, client))
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
-        scheduler = dask.base.get_scheduler() or dask.threaded.get
-        if not observers.of_tasks or scheduler not in LOCAL:
-            return Results(keys, built).compute_by(scheduler)
+        if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:
+            return Results(keys, built).compute_by(self._scheduler())
         with observers.LocalTasks(self.planned()):  # else processes tell of several tasks at once
-            return Results(keys, built).compute_by(scheduler, chunksize=1)
+            return Results(keys, built).compute_by(self._scheduler(), chunksize=1)
+
+    def _scheduler(self) -> Callable:
+        """The scheduler that Dask would use without a cluster."""
+        return dask.base.get_scheduler() or dask.threaded.get
 
     def persist(self) -> "TaskGraph":
         """Runs all tasks where Dask would; returns a graph that holds the results.

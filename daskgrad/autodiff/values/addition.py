@@ -28,7 +28,7 @@ from daskgrad.autodiff.values.trees import flatten
 FAN_IN = 8  # partial sums that one task adds: must be a power of two, or the tree would change
 
 Add = Callable[[Any, Any, bool], Any]
-TreePlace = tuple[int, int]
+Place = tuple[int, int]
 
 
 class Addition(NamedTuple):
@@ -122,9 +122,9 @@ class Subtrees:
     def __init__(self, count: int, add: Add):
         self._count = count
         self._add = add
-        self._sums: dict[TreePlace, tuple[Any, bool]] = {}
+        self._sums: dict[Place, tuple[Any, bool]] = {}
 
-    def put(self, place: TreePlace, partial: Any) -> None:
+    def put(self, place: Place, partial: Any) -> None:
         level, index = place
         owned = False
         while (1 << level) < self._count:
@@ -141,7 +141,7 @@ class Subtrees:
             level, index = level + 1, index // 2
         self._sums[level, index] = (partial, owned)
 
-    def sums(self) -> dict[TreePlace, Any]:
+    def sums(self) -> dict[Place, Any]:
         """The partial sums so far, in as few subtrees as possible."""
         return {place: partial for place, (partial, _) in self._sums.items()}
 
