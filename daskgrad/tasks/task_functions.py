@@ -59,8 +59,7 @@ class TaskFunction:
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
-        fields = [getattr(self, name) for name in self.__match_args__[:-1]]
-        return load_function, (classes, *fields)
+        return load_function, (classes, *[getattr(self, name) for name in self.__match_args__])
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a Dask task; it waits for ``after``, and does not use it."""
@@ -91,8 +90,8 @@ class TaskFunction:
         return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
 
 
-def load_function(classes: Registrations | None, *fields: Any) -> TaskFunction:
-    return TaskFunction(*fields, classes is not None)
+def load_function(_: Registrations | None, *fields: Any) -> TaskFunction:
+    return TaskFunction(*fields)
 
 
 class Picked(NamedTuple):
