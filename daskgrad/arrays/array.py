@@ -31,13 +31,13 @@ def reduction(name: str, reduce: Callable) -> Callable:
 
 
 class Array(NDArrayOperatorsMixin):
-    """An array in chunks, made by ``dg.array``; programs on it are those of NumPy and dask.array.
+    """An array in chunks, made by ``dg.array``, for programs of NumPy's and dask.array's kind.
 
     Operators and ufuncs with broadcasting, ``np.where``, ``sum``, ``mean``, ``prod``, ``max``,
     ``min`` and ``np.linalg.norm`` over axes, ``@``, ``np.dot``, ``np.tensordot``, transposes,
     integers and slices of step one as indices, ``rechunk``, ``np.concatenate``, ``np.stack``,
     ``map_blocks`` and ``map_overlap``. Operands must have the same chunks, or axes of one entry;
-    NumPy arrays are cut to fit. Anything else is a ``TypeError`` that names what works.
+    NumPy arrays are cut to fit. Anything else is a ``TypeError`` that names a way that works.
 
     A reduction to one number is a node, as every model's value: the output of a differentiated
     function, or an operand. Extrema pass their derivative on to all equal entries, in equal parts.
@@ -142,7 +142,7 @@ class Array(NDArrayOperatorsMixin):
         return Array(arrangements.transpose(self._parts, order))
 
     def rechunk(self, chunks: Any) -> "Array":
-        """The same array in other chunks: a size, or for each axis a size or sizes; -1: one."""
+        """The array in other chunks: a size, or for each axis a size or sizes; -1: one."""
         return Array(arrangements.rechunk(self._parts, chunks))
 
     def map_blocks(self, model: Any, *others: Any, name: str | None = None) -> "Array":
@@ -169,7 +169,7 @@ class Array(NDArrayOperatorsMixin):
         return joined(list(map(np.asarray, blocks)), GridLayout(self.chunks))
 
     def persist(self, **options: Any) -> "Array":
-        """The array whose chunks are computed and stay on the workers."""
+        """The array with computed chunks, which stay on the workers."""
         blocks = dask.persist(*self.blocks, **options)
         return Array(self._parts._replace(blocks=tuple(blocks)))
 
@@ -223,21 +223,21 @@ FUNCTIONS: dict[Any, Callable] = {  # with the arguments that they have here
 
 
 def array(x: Any, chunks: Any = None) -> Array:
-    """An array in chunks, whose operations are differentiated chunk by chunk.
+    """An array in chunks, with operations that are differentiated chunk by chunk.
 
     Parameters
     ----------
     x:
-        a dask Array, whose chunks it has; a NumPy array; a ``dg.grid`` of single arrays; or a
-        variable that is one of these, whose gradient is, too.
+        a dask Array, with its chunks; a NumPy array; a ``dg.grid`` of single arrays; or a variable
+        that is one of these, and has a gradient of this kind.
     chunks:
-        the entries in a chunk, for all axes or for each, or sizes for each; -1: all. Not given:
-        those of ``x``, and a single one for a NumPy array.
+        the entries in a chunk, for all axes or for each, or sizes for each; -1: all. Without it,
+        the chunks of ``x``, and a single one for a NumPy array.
 
     Raises
     ------
     TypeError
-        for anything else, for example a node, whose shape is not known.
+        for anything else, for example a node, which has no known shape.
     ValueError
         if chunks do not add up, or the chunks of a dask Array are not known.
 

@@ -92,7 +92,7 @@ class Parts(NamedTuple):
 
 
 def made_of(chunks: Chunks, dtype: Any, block_at: Callable[[tuple[int, ...]], Any]) -> Parts:
-    """The array whose block at each index a function makes."""
+    """The array of blocks that a function makes, index by index."""
     return Parts(tuple(map(block_at, GridLayout(chunks).indices())), chunks, np.dtype(dtype))
 
 

@@ -69,7 +69,7 @@ class Grid:
         return dask.compute(self, **options)[0]
 
     def persist(self, **options: Any) -> "Grid":
-        """The grid whose blocks are computed and stay on the workers, as ``dask.persist``."""
+        """The grid with computed blocks, which stay on the workers, as ``dask.persist``."""
         return dask.persist(self, **options)[0]
 
     def to_array(self) -> Any:

@@ -89,13 +89,13 @@ class Graph:
 
     @functools.cached_property
     def used_once(self) -> set[Node]:
-        """The nodes whose value exactly one active node takes in."""
+        """The nodes with exactly one active consumer."""
         uses = Counter([source for node in self.active for source in node.inputs])
         return {source for source, count in uses.items() if count == 1}
 
     @functools.cached_property
     def inputs_of_one_call(self) -> set[Node]:
-        """The nodes whose value a model alone takes in, so that it may run where the value is."""
+        """The nodes with one model as their only consumer, which may run where the value is."""
         uses = Counter([source for node in self.order for source in node.inputs])
         calls = [node for node in self.active if isinstance(node, CallNode)]
         pairs = [(node, *node.inputs) for node in calls if len(node.inputs) == 1]

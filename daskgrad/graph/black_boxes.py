@@ -45,7 +45,7 @@ def finite_difference(
         of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
         are much smaller than one, or give a smaller step.
     name:
-        what task keys, errors and the dashboard call it; the function's name if not given.
+        its name in task keys, errors and the dashboard; the function's name if not given.
 
     Forward mode evaluates in one direction, in which no number moves by more than its h. There are
     first derivatives only: second ones are an error (``dg.gnvp`` needs none of its residuals).
@@ -79,7 +79,7 @@ def finite_difference(
 
 
 class BlackBox(DelayedModel):
-    """A model whose calls are differentiated by differences."""
+    """A model with calls that are differentiated by differences."""
 
     def __init__(self, model: Model, scheme: Scheme):
         super().__init__(model)

@@ -57,9 +57,9 @@ def delayed(
         the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
         a name that ``register_backend`` made known.
     keep:
-        what is kept between the two passes: the "tape"; the "gradient" (if the model returns one
-        real number); nothing ("recompute": the model runs again in the backward pass); or "auto":
-        a real number's gradient in sums, and if it is no larger than the tape, or than 64 kB; else
+        the residuals between the two passes: the "tape"; the "gradient" (if the model returns one
+        real number); none ("recompute": the model runs again in the backward pass); or "auto": a
+        real number's gradient in sums, and if it is no larger than the tape, or than 64 kB; else
         the tape.
     compile:
         whether the NumPy calls of the model and of its pullback are recorded once for each kind of

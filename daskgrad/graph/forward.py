@@ -53,7 +53,7 @@ class Forward:
         self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
         self.active: dict[CallNode, tuple[Active, ...]] = {}  # inputs, as they were then
-        self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
+        self.added: dict[Node, Any] = {}  # sums, with the fingerprints of their terms
 
     @property
     def here(self) -> "Forward":

@@ -157,7 +157,7 @@ def same(value: Any) -> Any:
 
 
 class CallNode(Node):
-    """A model called on arguments, some of which are nodes."""
+    """A model called on arguments with some nodes among them."""
 
     is_one_run = True
     place: tuple[str, int] | None = None  # file and line, if it ``is_light``
@@ -224,7 +224,7 @@ def are_distinct_nodes(args: tuple) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def call_of_leaves(count: int) -> Call:
-    """The call on so many nodes, one object for all such calls."""
+    """The call on so many nodes: one object for each number."""
     structure = Structure(flatten(((0.0,) * count, {}))[1])
     return Call((None,) * count, structure, tuple([(n, n) for n in range(count)]))
 
@@ -327,7 +327,7 @@ def unsettled(outputs: Iterable[Node]) -> list[Node]:
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
-    """Builds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    """Builds the tasks of one node's value, on its inputs' tasks, or refers to its results."""
     if node.is_settled:
         return tasks.include(node)
     return node.build_value(tasks, [values[source] for source in node.inputs])

@@ -27,7 +27,7 @@ class StopGradient(Node):
 
 
 def stop_gradient(x: Any) -> Any:
-    """The same value, which counts as a constant: its derivative is zero.
+    """Returns the value as a constant, with a derivative of zero.
 
     Works in graphs and within models, first and nested derivatives alike, and on pytrees: on each
     leaf alone.

@@ -48,13 +48,13 @@ class Tangents:
         self.constant_terms: dict[Node, None] = {}  # no tangent depends on them; must be numbers
 
     def dual(self, node: Node) -> Any:
-        """Stands for an active node whose value and tangents are wanted."""
+        """Stands for the value and tangents of an active node."""
         if node not in self._duals:
             self._record({node}, set())
         return self._duals[node]
 
     def dual_as_node(self, node: Node) -> Node:
-        """A node whose value is the dual of any node."""
+        """The dual of any node, as a node."""
         if node not in self.graph.active:
             return ZERO_TANGENTS(node, self._count)
         dual = self.dual(node)
@@ -89,7 +89,7 @@ class Tangents:
         return Dual(variable, self.of_variable(variable))
 
     def _record(self, duals: set[Node], tangents: set[Node]) -> None:
-        """Records what the nodes in ``duals`` and ``tangents`` need, inputs first."""
+        """Records the duals and tangents of these nodes, and of their inputs, inputs first."""
         for node in reversed(self.graph.order):
             active = [source for source in node.inputs if source in self.graph.active]
             if node in tangents and node not in duals and is_linear(node, self.graph):

@@ -290,7 +290,7 @@ class ChunkedValue:
 
 
 class ChunkVariable(Variable):
-    """One chunk of a dask Array: a variable whose value Dask has, or computes."""
+    """One chunk of a dask Array: a variable with a value that Dask has, or computes."""
 
     is_settled = True
     is_here = False
@@ -358,8 +358,8 @@ def variable(value: Any, name: str | None = None) -> Any:
         such as a masked array, if a dask Array has no float or complex numbers, or if the name is
         not a string.
     ValueError
-        for a broadcast array whose copy would take more than a gigabyte, and for a dask Array whose
-        chunks are not known.
+        for a broadcast array with a copy of more than a gigabyte, and for a dask Array with unknown
+        chunks.
 
     Examples
     --------

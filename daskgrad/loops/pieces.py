@@ -162,7 +162,7 @@ def with_outputs(state: Any, parts: Sequence[Any], kind: str) -> tuple[Any, Any]
 
 
 def capture_outputs(state: Any, parts: Sequence[Any], kind: str) -> Captured:
-    """The value of such a loop, kept until the backward pass compares it with the consumers'."""
+    """The value of a loop with outputs, kept until the backward pass compares fingerprints."""
     return Captured(with_outputs(state, parts, kind), None, ())
 
 

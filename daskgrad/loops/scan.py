@@ -44,8 +44,8 @@ def scan(
     Parameters
     ----------
     step:
-        a plain function of the state, or what ``delayed`` made of one. It returns a state of the
-        same structure, shapes and dtypes: any pytree of arrays and numbers. With ``xs`` it is
+        a plain function of the state, or a result of ``delayed``. It returns a state of the same
+        structure, shapes and dtypes: any pytree of arrays and numbers. With ``xs`` it is
         called as ``step(state, x, *shared)``, and with ``outputs`` it returns ``(state, output)``.
         It may run several times, so it must return the same value for the same arguments. The
         ``keep`` of a delayed step plays no part.

@@ -110,11 +110,11 @@ class Steps:
         return Blame(self._stage, self.model, self.loop.call, inputs, StepNumber(number))
 
 
-# ------------------------------------------------------------------------- what a step returns
+# ------------------------------------------------------------------------- the value of a step
 
 
 def parts_of(value: Any, outputs: str | None, name: str) -> tuple[Any, Any]:
-    """The state and the output in what a step returned; of a dual, the duals of both."""
+    """The state and the output in a step's value; of a dual, the duals of both."""
     if outputs is None:
         return value, ()
     if not is_dual(value):

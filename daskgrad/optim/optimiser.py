@@ -338,18 +338,18 @@ def require_state(
             f"the state of an optimiser must be a dict of arrays, as init makes it; found "
             f"{describe(state)}; of a file pass dict(numpy.load(file))"
         )
-    found = state.get(key)
-    if isinstance(found, AttachedElsewhere) and found.shape == shape:
+    array = state.get(key)
+    if isinstance(array, AttachedElsewhere) and array.shape == shape:
         return
-    if isinstance(found, np.ndarray) and found.dtype.kind == kind and found.flags.writeable:
-        if found.shape == shape:
+    if isinstance(array, np.ndarray) and array.dtype.kind == kind and array.flags.writeable:
+        if array.shape == shape:
             return
-        pairs = zip(found.shape, shape, strict=False)
-        if is_count and found.ndim == len(shape) and all([x in (1, full) for x, full in pairs]):
+        pairs = zip(array.shape, shape, strict=False)
+        if is_count and array.ndim == len(shape) and all([x in (1, full) for x, full in pairs]):
             return
     raise ValueError(
         f"the state needs a writeable array {key!r} that fits params{path} of shape {shape}; found "
-        f"{describe(found)}; make it with init(params), or load the one that was saved with these "
+        f"{describe(array)}; make it with init(params), or load the one that was saved with these "
         f"parameters and this optimiser"
     )
 

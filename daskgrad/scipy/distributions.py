@@ -233,7 +233,7 @@ class dirichlet:
 
     @staticmethod
     def logpdf(x: Any, alpha: Any) -> Any:
-        """The logarithm of the density at ``x``, whose first axis goes over the parts."""
+        """The logarithm of the density at ``x``, with the parts along its first axis."""
         parts = np.reshape(alpha, (-1,) + (1,) * (np.ndim(x) - 1))
         logs = np.sum(sc.xlogy(parts - 1.0, x), axis=0)
         return logs + sc.gammaln(np.sum(alpha)) - np.sum(sc.gammaln(alpha))

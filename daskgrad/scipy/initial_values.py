@@ -461,11 +461,11 @@ def solve_ivp(
     at which ``fun`` jumps, traced or not; the problem is solved piece by piece. A RuntimeWarning
     tells of another jump at a time that depends on traced values: the derivative lacks its part.
 
-    All steps are traced once more, in some ten operations for a stage, and those of ``fun``. For
-    Radau each step takes the inverse of a matrix three times as large as y, and as many pullbacks
-    of ``fun`` as y has entries: of one call for many steps if ``fun`` takes vectors of times and
-    columns of values, and traced arrays with one more axis, and returns the columns of single
-    calls. Jumps are looked for in four places of each step.
+    All steps are traced once more, in some ten operations for a stage, and the operations of
+    ``fun``. For Radau each step takes the inverse of a matrix three times as large as y, and as
+    many pullbacks of ``fun`` as y has entries. One call serves many steps if ``fun`` takes vectors
+    of times, columns of values, and traced arrays with one more axis, and returns the columns of
+    single calls. Jumps are looked for in four places of each step.
 
     NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
     time of an event whose function has the slope zero there.
@@ -516,7 +516,7 @@ def solve_ivp(
 
 
 class Event:
-    """A function of which SciPy finds the zeros: ``plain`` for SciPy, and traced."""
+    """A function for SciPy to find its zeros, ``plain``, and traced."""
 
     def __init__(self, fun: Callable, args: Any):
         self.fun, self.args = fun, args

@@ -268,7 +268,7 @@ def coordinates(xi: Any, count: int) -> Any:
     if isinstance(xi, tuple) and len(xi) == 1:
         xi = xi[0]
     if isinstance(xi, tuple):
-        parts = [floating(each) for each in xi]
+        parts = [floating(coordinate) for coordinate in xi]
         shape = np.broadcast_shapes(*map(np.shape, parts))
         return np.stack([np.broadcast_to(part, shape) for part in parts], axis=-1)
     xi = operand(xi)

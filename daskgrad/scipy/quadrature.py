@@ -61,7 +61,7 @@ LIMIT = 200  # intervals beside SciPy's
 MARGIN = 2e-3  # of an interval, next to an end, before its first node
 SAME = 1e-12  # by which values of one call and of many may differ, as part of the largest
 TOGETHER = 16  # intervals that are summed in one call
-SURE = 1e-9  # the part of a sum by which that of halves may differ where no break is looked for
+SURE = 1e-9  # the part of a sum by which its halves' may differ without a search for breaks
 Interval = tuple[float, float]
 Rule = tuple[np.ndarray, np.ndarray]  # nodes and weights
 

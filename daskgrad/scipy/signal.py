@@ -62,7 +62,7 @@ def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> A
     result = rules.convolution(a, b, "full", by, axes) if axes else a * b
     if mode != "same":
         return result
-    begins = [(there - n) // 2 for there, n in zip(np.shape(result), size, strict=True)]
+    begins = [(length - n) // 2 for length, n in zip(np.shape(result), size, strict=True)]
     return result[tuple([slice(m, m + n) for m, n in zip(begins, size, strict=True)])]
 
 
@@ -132,8 +132,8 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
         )
     begin = np.broadcast_to(begin, expected)
     filtered = rules.lfilter(b, poles, rows, begin)
-    delays = np.concatenate([np.zeros(1), poles])  # the state: what would still be added
-    end = tail(b, rows, states) - tail(delays, filtered, states)
+    delays = np.concatenate([np.zeros(1), poles])
+    end = tail(b, rows, states) - tail(delays, filtered, states)  # the outputs still to come
     end = end + rules.fit(begin[..., np.shape(rows)[-1] :], states)
     return np.moveaxis(filtered, -1, axis), np.moveaxis(end, -1, axis)
 

@@ -1,4 +1,4 @@
-"""Special functions of arrays, as in ``scipy.special``, whose ufuncs a model calls themselves."""
+"""Special functions of arrays, as in ``scipy.special``; models call SciPy's ufuncs themselves."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ def require_known_chunks(array: Any) -> None:
 
 
 def as_dask_array(graph: HighLevelGraph, keys: Sequence[Key], chunks: Any, dtype: Any) -> Any:
-    """The dask Array whose chunks, in C order, are the results of these keys."""
+    """The dask Array with the results of these keys, in C order, as chunks."""
     from dask.array import Array  # here: it imports SciPy
 
     name = f"daskgrad-{uuid.uuid4().hex}"

@@ -22,7 +22,7 @@ from daskgrad.tasks.keys import Names, task_label
 from daskgrad.tasks.sending import named_if_unsendable
 
 LARGE = 2**16  # bytes of a pickle
-MOST = 2**28  # bytes that a client holds on its cluster, beside those of the latest evaluation
+MOST = 2**28  # bytes that a client holds on its cluster; more only for the latest evaluation
 EVALUATIONS = 2  # for which a worker has a large model loaded at a time
 
 Held = dict[Any, tuple[Future, int]]  # futures and bytes, by all that a model consists of

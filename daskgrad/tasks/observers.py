@@ -70,7 +70,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """A context in which an observer hears of what all threads of this process evaluate."""
+    """A context in which an observer hears of the evaluations of all threads of this process."""
     with _lock:
         _set((*observers, observer))
     try:

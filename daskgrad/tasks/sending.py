@@ -1,4 +1,4 @@
-"""Sending: seals the arguments of tasks for other processes, and names those that cannot be sent.
+"""Sending: seals the arguments of tasks for other processes, and names the ones that cannot go.
 
 Dask's scheduler loads a graph, and Dask's pickles lose the layout of arrays and the rules of a
 script's functions. So the user's objects are sealed, and pickled as models are. Dask's errors of

@@ -108,7 +108,7 @@ class Picked(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The key of the task whose result it is taken from."""
+        """The key of the source's task."""
         return self.source.key
 
     def of(self, result: Any) -> Any:

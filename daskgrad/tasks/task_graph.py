@@ -137,8 +137,8 @@ def nothing(*_: Any) -> None:
 
 
 class Where(Enum):
-    """Where tasks run: in this process, where results do not travel; on a cluster, where their
-    inputs are; or wherever a later caller computes them."""
+    """The place of tasks: this process, in which results do not travel; a cluster, which runs them
+    beside their inputs; or any place that a later caller chooses."""
 
     HERE = auto()
     CLUSTER = auto()
@@ -454,7 +454,7 @@ LOCAL = (*IN_PROCESS, dask.multiprocessing.get)
 
 
 def where() -> Where:
-    """Where Dask would run tasks now."""
+    """The place in which Dask would run tasks now."""
     if active_client() is not None:
         return Where.CLUSTER
     return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE

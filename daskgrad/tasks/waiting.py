@@ -17,7 +17,7 @@ from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.settings import limit, limit_named
 
 SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
-PERIOD = 0.5  # seconds between two looks at what is waited for
+PERIOD = 0.5  # seconds between two looks while waiting
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 

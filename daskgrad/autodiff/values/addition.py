@@ -293,7 +293,7 @@ def _rounding_error(first: Any, second: Any, total: Any) -> Any:
 
 
 def _finite(error: Any, swapped: Any) -> Any:
-    """An error; where it is not finite that of the swapped operands, or zero if neither is."""
+    """An error; where it is not finite, the swapped operands' error, or zero if neither is."""
     if np.iscomplexobj(error):
         return _finite(error.real, swapped.real) + 1j * _finite(error.imag, swapped.imag)
     error = np.where(np.isfinite(error), error, swapped)

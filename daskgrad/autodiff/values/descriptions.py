@@ -135,7 +135,7 @@ class NondeterministicModelError(RuntimeError):
 
 
 def imported(library: str, extra: str, purpose: str) -> Any:
-    """The library's module; ModuleNotFoundError with what to install where there is none."""
+    """The library's module; a ModuleNotFoundError that says how to install a missing one."""
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:

@@ -169,7 +169,7 @@ class Changing(Protocol):
         """No evaluation that uses them begins meanwhile; RuntimeError if one is under way."""
 
     def rewriting(self) -> contextlib.AbstractContextManager[dict[str, np.ndarray]]:
-        """All of them in this process, by name; what is in the dictionary afterwards holds."""
+        """All of them in this process, by name; the final contents of the dictionary hold."""
 
     def ready(self, updates: Sequence[Update]) -> Callable[[], None]:
         """A function that takes the step; RuntimeError if a gradient was lost."""

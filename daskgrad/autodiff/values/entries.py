@@ -88,10 +88,10 @@ def entries_of(index: Any, shape: Sequence[int]) -> Entries | None:
     inner: list[Any] = []
     numbers, wide = np.zeros((), np.intp), []
     for axis, part in enumerate(named):
-        own, instead = of_arrays.get(axis) or along(part, shape[axis], steps.get(axis))
-        numbers = numbers[..., np.newaxis] + own
+        along_axis, instead = of_arrays.get(axis) or along(part, shape[axis], steps.get(axis))
+        numbers = numbers[..., np.newaxis] + along_axis
         inner.append(instead)
-        wide.append(len(own) if axis in steps else 2)
+        wide.append(len(along_axis) if axis in steps else 2)
     others = iter(inner)
     index = tuple([part if part is None or part is Ellipsis else next(others) for part in parts])
     chosen = np.asarray(numbers[index])
@@ -112,9 +112,11 @@ def entries_of_array(
     for place, part in enumerate(parts):
         if place in steps:
             size, step = shape[place], steps[place]
-            own = counted(part, size) * step if part is array else along(part, size, step)[0]
-            own = own.reshape((1,) * axis + own.shape + (1,) * (ndim - axis - own.ndim))
-            numbers = own if numbers is None else numbers + own
+            along_axis = counted(part, size) * step if part is array else along(part, size, step)[0]
+            along_axis = along_axis.reshape(
+                (1,) * axis + along_axis.shape + (1,) * (ndim - axis - along_axis.ndim)
+            )
+            numbers = along_axis if numbers is None else numbers + along_axis
         else:
             whole.append((axis, place))
         axis += array.ndim if part is array else 1
@@ -124,8 +126,8 @@ def entries_of_array(
 def along_arrays(
     named: Sequence[Any], shape: Sequence[int], steps: Mapping[int, int]
 ) -> dict[int, tuple[np.ndarray, Any]]:
-    """For each axis with an array of integers: numbers, and an index into them. All numbers are
-    along the first such axis, since arrays are indexed together."""
+    """For each axis with an array of integers: numbers, and an index into them. The first axis has
+    all numbers, since arrays are indexed together."""
     arrays = [axis for axis, part in enumerate(named) if isinstance(part, np.ndarray)]
     if not arrays:
         return {}

@@ -173,7 +173,7 @@ def row_major(leaf: Any) -> Any:
 
 
 def contiguous(leaf: Any, name: str = "an array") -> Any:
-    """A leaf in C or Fortran order, both of which survive a move; a copy if necessary."""
+    """A leaf in C or Fortran order, which survives a move; a copy if necessary."""
     if isinstance(leaf, np.ndarray):
         flags = leaf.flags
         if not (flags.forc and flags.aligned):

@@ -185,7 +185,7 @@ _own: weakref.WeakSet = weakref.WeakSet()  # classes that this process was the f
 
 
 def install() -> None:
-    """Has cloudpickle leave such classes alone; once, however often it is called."""
+    """Has cloudpickle leave these classes alone; works once, however often it is called."""
     if hasattr(private._class_setstate, "__wrapped__"):
         return
     track, set_state = private._get_or_create_tracker_id, private._class_setstate

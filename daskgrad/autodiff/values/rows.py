@@ -222,15 +222,15 @@ class Rows:
         return Rows(loose.shape, loose.axes, loose.indices, loose.values, loose.is_asked)
 
     def gather(self, array: np.ndarray) -> np.ndarray:
-        """The entries of an array at the places of the values, in a new array.
+        """The entries of an array at these places, in a new array.
 
-        The array is as long as the rows along the indexed axes; the others may be of any length.
+        The array is as long as the rows along the indexed axes; other axes may be of any length.
         """
         view, index = self.locate(np.asarray(array))
         return view[index]
 
     def scatter(self, array: np.ndarray, values: Any) -> None:
-        """Writes values into such an array, at the places of its own."""
+        """Writes values into an array, at these places."""
         view, index = self.locate(array)
         view[index] = values
 
