@@ -75,32 +75,24 @@ def finite_difference(
         require_number(step, "step", is_positive=True)
     require_name(name, "a model")
     box = Differenced(fun, Scheme(method, step), name)
-    return BlackBox(Model(box, box.name), box.scheme)
+    return BlackBox(Model(box, box.name))
 
 
 class BlackBox(DelayedModel):
     """A model with calls that are differentiated by differences."""
-
-    def __init__(self, model: Model, scheme: Scheme):
-        super().__init__(model)
-        self.scheme = scheme
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Records a node; within a model, where nothing is recorded, the value itself."""
         leaves = flatten((args, kwargs))[0]
         if inside_model() and not any(isinstance(leaf, Node) for leaf in leaves):
             return self.model.fun(*args, **kwargs)
-        return BlackBoxNode(self.model, args, kwargs, self.scheme)
+        return BlackBoxNode(self.model, args, kwargs)
 
 
 class BlackBoxNode(CallNode):
     """One call of a black box."""
 
     is_one_run = False
-
-    def __init__(self, model: Model, args: tuple, kwargs: dict, scheme: Scheme):
-        super().__init__(model, args, kwargs)
-        self.scheme = scheme
 
 
 @forward_tasks.register
@@ -112,7 +104,7 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     model, call, active, inputs = forward.called(node)
     value = node.build_task(tasks, "value", evaluate, model, call, inputs)
     total = task_count([node.inputs[number] for number, *_ in active])
-    args = (difference, node.scheme, model, call, active)
+    args = (difference, node.model.fun.scheme, model, call, active)
     parts = [
         node.build_task(tasks, "forward", *args, first, total, inputs) for first in range(total)
     ]

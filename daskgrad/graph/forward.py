@@ -21,8 +21,8 @@ from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 class DirectSums(dict[Any, Any]):
     """The nodes of sums that are evaluated outside of the graph, by the keys of their input tasks.
 
-    ``client``: with which Dask would compute, or None. Once it is no longer open, further sums
-    become tasks.
+    ``client``: Dask would compute with it; None without a cluster. Once this is no longer open,
+    further sums become tasks.
     """
 
     def __init__(self, client: Any):

@@ -127,14 +127,6 @@ def first_part(steps: int, slots: int) -> int:
     return max(fewest, steps - comb(slots - 1 + repeats, slots - 1))
 
 
-def fewest_steps(steps: int, slots: int) -> int:
-    """The number of runs of steps, beside traced ones, to pull back a chain of ``steps``."""
-    repeats = 0
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0
-
-
 def slots_of_two_runs(steps: int) -> int:
     """The fewest states to keep so that no step runs more than twice before it is traced."""
     slots = 1

@@ -35,7 +35,7 @@ def glibcs() -> Callable[[int, int], int] | None:
 
 
 def keep_freed_memory_of_nanny() -> None:
-    """Keeps freed memory if a nanny has started the process, which may be the user's otherwise."""
+    """Keeps freed memory in a process of Dask's nanny; other processes may be the user's."""
     if VARIABLES[M_TRIM_THRESHOLD] in os.environ:
         keep_freed_memory()
 
