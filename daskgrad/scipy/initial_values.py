@@ -56,11 +56,11 @@ class System:
         return self._vector(lambda y: self._fun(t, y, *self._args), y)
 
     def inner(self, t: Any, y: Any) -> Any:
-        """With plain numbers for the model's traced ones; y may be traced."""
+        """The right-hand side with plain numbers for the model's traced ones; y may be traced."""
         return self._vector(lambda y: self.plain.unchanged(t, y), y)
 
     def bound_to(self, numbers: Iterable) -> Callable:
-        """With other numbers for the model's traced ones."""
+        """The right-hand side with other numbers for the model's traced ones."""
         twin = self.plain.bound_to(numbers)
         return lambda t, y: self._vector(lambda y: twin(t, y), y)
 
@@ -140,11 +140,11 @@ class SolverStep:
 class RungeKuttaStep(SolverStep):
     """A step of an explicit method (Hairer, Nørsett and Wanner I, section II.1).
 
-    ``scipys``: SciPy's value at its end; ``last``: the step before, if there is one.
+    ``scipy_end``: SciPy's value at its end; ``last``: the step before, if there is one.
     """
 
     def __init__(
-        self, method: Any, system: System, times: Any, y: Any, scipys: np.ndarray, last: Any
+        self, method: Any, system: System, times: Any, y: Any, scipy_end: np.ndarray, last: Any
     ):
         super().__init__(system, times, y)
         self.method = method
@@ -152,13 +152,13 @@ class RungeKuttaStep(SolverStep):
         for a, c in zip(method.A[1:], method.C[1:], strict=True):
             self.append_slope(a, c)
         end = y + self.h * self.combined(method.B)
-        size = np.max(np.abs(value(y))) + np.max(np.abs(scipys))
-        if not np.max(np.abs(value(end) - scipys)) <= 1e-6 * size:
+        size = np.max(np.abs(value(y))) + np.max(np.abs(scipy_end))
+        if not np.max(np.abs(value(end) - scipy_end)) <= 1e-6 * size:
             raise RuntimeError(
                 "integrate.solve_ivp: fun returned other values when it was called again with the "
                 "same arguments; it must depend on them alone"
             )
-        self.end = end + (scipys - value(end))  # SciPy's last bits, from which it went on
+        self.end = end + (scipy_end - value(end))  # SciPy's last bits, from which it went on
 
     @functools.cached_property
     def slope_at_end(self) -> Any:
@@ -261,12 +261,12 @@ class RadauStep(SolverStep):
         system: System,
         times: Sequence[Any],
         y: Any,
-        scipys: np.ndarray,
+        scipy_end: np.ndarray,
         stages: Any,
         blocks: Callable[[], np.ndarray],
     ):
         super().__init__(system, times, y)
-        count = len(scipys)
+        count = len(scipy_end)
         times = self.begin + RADAU_NODES * self.h
 
         def equations(z: Any) -> Any:
@@ -282,7 +282,7 @@ class RadauStep(SolverStep):
         root = corrected(equations, np.ravel(stages), jacobian_at, "integrate.solve_ivp")
         self.stages = np.reshape(root, (3, count))
         end = y + self.stages[-1]
-        self.end = end + (scipys - value(end))
+        self.end = end + (scipy_end - value(end))
 
     def at(self, t: Any) -> Any:
         return self.polynomial(np.dot(np.transpose(self.stages), RADAU_POLYNOMIAL), t)

@@ -84,7 +84,7 @@ def last_strip(y: Any, h: Any) -> Any:
 
 
 def quotient(numerator: Any, denominator: Any) -> Any:
-    """The quotient, and zero where the denominator is: two points of x may be the same."""
+    """The quotient, or zero over zero denominators: two points of x may be the same."""
     is_zero = np.equal(value(denominator), 0.0)
     if not np.any(is_zero):
         return numerator / denominator

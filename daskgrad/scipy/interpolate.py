@@ -63,7 +63,7 @@ class PPoly:
         return np.moveaxis(result, tuple(first), tuple([self.axis + n for n in first]))
 
     def unboxed(self) -> "PPoly":
-        """With plain numbers, as ``dg.value`` returns it."""
+        """The interpolant with plain numbers, as ``dg.value`` returns it."""
         return PPoly(value(self.c), value(self.x), self.extrapolate, self.axis)
 
     def _at(self, at: Any) -> Any:
@@ -217,7 +217,7 @@ class RegularGridInterpolator:
         return np.reshape(result, np.shape(xi)[:-1] + np.shape(self.values)[count:])
 
     def unboxed(self) -> "RegularGridInterpolator":
-        """With plain numbers, as ``dg.value`` returns it."""
+        """The interpolant with plain numbers, as ``dg.value`` returns it."""
         options = self.method, self.bounds_error, value(self.fill_value)
         return RegularGridInterpolator(list(map(value, self.grid)), value(self.values), *options)
 
@@ -421,7 +421,7 @@ def derivatives(x: Any, y: Any, ends: list[Any]) -> Any:
 
 
 def at_end(end: Any, widths: Any, secants: Any) -> tuple[Any, Any, Any]:
-    """The equation at the first knot: its diagonal entry, the one beside it, the right side."""
+    """The equation at the first knot: its diagonal entry, the next entry, the right side."""
     if end == "not-a-knot":
         both = widths[0] + widths[1]
         right = (widths[0] + 2.0 * both) * widths[1] * secants[0] + widths[0] ** 2 * secants[1]
