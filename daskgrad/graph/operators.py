@@ -1,7 +1,7 @@
 """Operators: Python's operators, and NumPy's functions and methods, on nodes. They record a call.
 
-What needs a value (a comparison, ``len``) has it of variables, and of NumPy's calls on variables;
-of other nodes it is an error that says what to do.
+An operation that needs a value (a comparison, ``len``) gets it from variables, and from NumPy's
+calls on variables; on other nodes it is an error with advice.
 """
 
 import functools

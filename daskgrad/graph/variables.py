@@ -16,7 +16,6 @@ from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
 from daskgrad.autodiff.values.memory import canonical_leaf, contiguous, of_its_own, require_room
 from daskgrad.autodiff.values.trees import BOXES, Children, flatten, map_leaves
-from daskgrad.graph.delayed import require_name
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import (
@@ -368,7 +367,8 @@ def variable(value: Any, name: str | None = None) -> Any:
     >>> dg.delayed(np.sum)(x**2).compute()
     np.float64(25.0)
     """
-    require_name(name, "a variable")
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"the name of a variable must be a string; found {describe(name)}")
     name = name or "variable"
     if is_dask_array(value):
         return chunked_variable(value, name)
