@@ -1,4 +1,4 @@
-"""Arrangements: the same entries elsewhere: transposes, slices, other chunks, joined arrays."""
+"""Arrangements: the same entries in other places: transposes, slices, other chunks, joins."""
 
 import functools
 import itertools
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, Parts, as_axes, as_chunks, call, made_of
+from daskgrad.arrays.chunks import Chunks, Parts, as_axes, as_chunks, call, made_of, without_axes
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 
 
@@ -26,56 +26,42 @@ def transpose(parts: Parts, axes: Any = None) -> Parts:
 
 
 def rechunk(parts: Parts, chunks: Any) -> Parts:
-    """The same array in other chunks."""
+    """The array in other chunks."""
     wanted = as_chunks(chunks, parts.shape)
     if wanted == parts.chunks:
         return parts
-    ways = [pieces_of(old, new) for old, new in zip(parts.chunks, wanted, strict=True)]
-    return gather(parts, wanted, ways)
+    sources = []
+    for old, new in zip(parts.chunks, wanted, strict=True):
+        bounds = itertools.pairwise(itertools.accumulate(new, initial=0))
+        sources.append([cut_out(old, start, stop) for start, stop in bounds])
+    return gather(parts, wanted, sources)
 
 
-Piece = tuple[int, slice]  # a chunk along one axis, and a part of it
+ChunkPart = tuple[int, slice]  # a chunk along one axis, and a part of it
 
 
-def pieces_of(old: Sequence[int], new: Sequence[int]) -> list[list[Piece]]:
-    """For each new chunk of an axis the parts of old ones that it is made of."""
-    found, ends = [], np.cumsum([0, *old])
-    start = 0
-    for size in new:
-        stop = start + size
-        found.append(
-            [
-                (n, slice(max(start, begin) - begin, min(stop, end) - begin))
-                for n, (begin, end) in enumerate(itertools.pairwise(ends))
-                if begin < stop and end > start
-            ]
-        )
-        start = stop
-    return found
-
-
-def gather(parts: Parts, chunks: Chunks, ways: Sequence[Sequence[Sequence[Piece]]]) -> Parts:
-    """The array whose blocks are made of these pieces of the old ones, along each axis."""
+def gather(parts: Parts, chunks: Chunks, sources: Sequence[Sequence[Sequence[ChunkPart]]]) -> Parts:
+    """An array of parts of old blocks; ``sources``: the parts by axis and by new chunk."""
 
     def block_at(index: tuple[int, ...]) -> Any:
-        return joined(parts, [way[place] for way, place in zip(ways, index, strict=True)], ())
+        return joined(parts, [along[n] for along, n in zip(sources, index, strict=True)], ())
 
     return made_of(chunks, parts.dtype, block_at)
 
 
-def joined(parts: Parts, pieces: Sequence[Sequence[Piece]], at: tuple[Piece, ...]) -> Any:
-    """One block, from its pieces along the axes that ``at`` does not name yet."""
+def joined(parts: Parts, sources: Sequence[Sequence[ChunkPart]], at: tuple[ChunkPart, ...]) -> Any:
+    """One block, from its parts along the axes behind the axes of ``at``."""
     axis = len(at)
-    if axis == len(pieces):
+    if axis == len(sources):
         block = parts.block([n for n, _ in at])
         cut = tuple([part for _, part in at])
-        sizes = zip(parts.chunks, at, strict=True)
-        is_whole = all(part == slice(0, own[n]) for own, (n, part) in sizes)
+        pairs = zip(parts.chunks, at, strict=True)
+        is_whole = all(part == slice(0, sizes[n]) for sizes, (n, part) in pairs)
         return block if is_whole else call(functools.partial(take, cut=cut), "slice", block)
-    found = [joined(parts, pieces, (*at, piece)) for piece in pieces[axis]]
-    if len(found) == 1:
-        return found[0]
-    return call(functools.partial(join, axis=axis), "concatenate", found)
+    blocks = [joined(parts, sources, (*at, part)) for part in sources[axis]]
+    if len(blocks) == 1:
+        return blocks[0]
+    return call(functools.partial(join, axis=axis), "concatenate", blocks)
 
 
 def take(block: Any, cut: Any) -> Any:
@@ -89,61 +75,56 @@ def join(blocks: Any, axis: int) -> Any:
 # ------------------------------------------------------------------------------------ slices
 
 
-def select(parts: Parts, given: Any) -> Parts:
-    """Integers and slices with step one, for each axis; ``...`` for the rest."""
-    index = expanded(given if isinstance(given, tuple) else (given,), len(parts.chunks))
-    ways, chunks, dropped = [], [], []
-    for axis, (each, sizes) in enumerate(zip(index, parts.chunks, strict=True)):
+def select(parts: Parts, index: Any) -> Parts:
+    """Indexing by an integer or a slice with step one for each axis; ``...`` for further axes."""
+    entries = expanded(index if isinstance(index, tuple) else (index,), len(parts.chunks))
+    sources, chunks, dropped = [], [], []
+    for axis, (entry, sizes) in enumerate(zip(entries, parts.chunks, strict=True)):
         size = sum(sizes)
-        if is_integer(each):
-            if not -size <= each < size:
-                raise IndexError(f"index {each} is out of bounds for axis {axis} of size {size}")
-            start = int(each) % size
+        if is_integer(entry):
+            if not -size <= entry < size:
+                raise IndexError(f"index {entry} is out of bounds for axis {axis} of size {size}")
+            start = int(entry) % size
             stop = start + 1
             dropped.append(axis)
         else:
-            start, stop, _ = each.indices(size)
-        pieces = [(n, part) for n, part in cut_out(sizes, start, stop)]
-        if not pieces:
-            raise ValueError(f"slice {each} of axis {axis} of size {size} has no entries")
-        ways.append([[piece] for piece in pieces])
-        chunks.append(tuple([part.stop - part.start for _, part in pieces]))
-    found = gather(parts, tuple(chunks), ways)
-    if not dropped:
-        return found
-    squeeze = functools.partial(np.squeeze, axis=tuple(dropped))
-    rest = tuple([sizes for axis, sizes in enumerate(chunks) if axis not in dropped])
-    blocks = tuple([call(squeeze, "squeeze", block) for block in found.blocks])
-    return Parts(blocks, rest, parts.dtype)
+            start, stop, _ = entry.indices(size)
+        cut = cut_out(sizes, start, stop)
+        if not cut:
+            raise ValueError(f"slice {entry} of axis {axis} of size {size} has no entries")
+        sources.append([[part] for part in cut])
+        chunks.append(tuple([part.stop - part.start for _, part in cut]))
+    selected = gather(parts, tuple(chunks), sources)
+    return without_axes(selected, dropped) if dropped else selected
 
 
-def cut_out(sizes: Sequence[int], start: int, stop: int) -> list[Piece]:
+def cut_out(sizes: Sequence[int], start: int, stop: int) -> list[ChunkPart]:
     """The parts of chunks between two places."""
-    found, begin = [], 0
+    cut, begin = [], 0
     for number, size in enumerate(sizes):
         low, high = max(start, begin), min(stop, begin + size)
         if low < high:
-            found.append((number, slice(low - begin, high - begin)))
+            cut.append((number, slice(low - begin, high - begin)))
         begin += size
-    return found
+    return cut
 
 
-def expanded(given: tuple, ndim: int) -> list[Any]:
+def expanded(index: tuple, ndim: int) -> list[Any]:
     """An index for each axis; raises for other kinds of indices."""
-    for each in given:
-        is_slice = isinstance(each, slice) and each.step in (None, 1)
-        if not (is_slice or is_integer(each) or each is Ellipsis):
+    for entry in index:
+        is_slice = isinstance(entry, slice) and entry.step in (None, 1)
+        if not (is_slice or is_integer(entry) or entry is Ellipsis):
             raise TypeError(
                 f"a dg.array is indexed by integers and slices of step one; found "
-                f"{each if isinstance(each, slice) else describe(each)}: rechunk, and let a model "
-                f"take the entries of each block (map_blocks)"
+                f"{entry if isinstance(entry, slice) else describe(entry)}: rechunk, and let a "
+                f"model take the entries of each block (map_blocks)"
             )
-    if given.count(Ellipsis) > 1 or len(given) - given.count(Ellipsis) > ndim:
+    if index.count(Ellipsis) > 1 or len(index) - index.count(Ellipsis) > ndim:
         raise IndexError(f"too many indices for an array with {ndim} axes")
-    place = given.index(Ellipsis) if Ellipsis in given else len(given)
-    rest = [each for each in given if each is not Ellipsis]
-    middle = [slice(None)] * (ndim - len(rest))
-    return [*rest[:place], *middle, *rest[place:]]
+    place = index.index(Ellipsis) if Ellipsis in index else len(index)
+    entries = [entry for entry in index if entry is not Ellipsis]
+    middle = [slice(None)] * (ndim - len(entries))
+    return [*entries[:place], *middle, *entries[place:]]
 
 
 # ------------------------------------------------------------------------------------ joined
@@ -160,21 +141,20 @@ def concatenate(arrays: Sequence[Parts], axis: int = 0) -> Parts:
                 f"np.concatenate along axis {place} needs the same chunks along the other axes; "
                 f"found {first.chunks} and {other.chunks}: rechunk one"
             )
-    counts = [len(each.chunks[place]) for each in arrays]
-    owners = [(n, i) for n, count in enumerate(counts) for i in range(count)]
-    sizes = tuple([size for each in arrays for size in each.chunks[place]])
+    owners = [(parts, n) for parts in arrays for n in range(len(parts.chunks[place]))]
+    sizes = tuple([size for parts in arrays for size in parts.chunks[place]])
     chunks = (*first.chunks[:place], sizes, *first.chunks[place + 1 :])
-    dtype = np.result_type(*[each.dtype for each in arrays])
+    dtype = np.result_type(*[parts.dtype for parts in arrays])
 
     def block_at(index: tuple[int, ...]) -> Any:
-        owner, own = owners[index[place]]
-        return arrays[owner].block((*index[:place], own, *index[place + 1 :]))
+        owner, number = owners[index[place]]
+        return owner.block((*index[:place], number, *index[place + 1 :]))
 
     return made_of(chunks, dtype, block_at)
 
 
 def stack(arrays: Sequence[Parts], axis: int = 0) -> Parts:
-    """Arrays side by side along a new axis, each of them a chunk."""
+    """Arrays side by side along a new axis, each array a chunk."""
     ndim = len(arrays[0].chunks)
     (place,) = as_axes(axis, ndim + 1)
     grow = functools.partial(np.expand_dims, axis=place)
@@ -184,4 +164,4 @@ def stack(arrays: Sequence[Parts], axis: int = 0) -> Parts:
         chunks = (*parts.chunks[:place], (1,), *parts.chunks[place:])
         return Parts(blocks, chunks, parts.dtype)
 
-    return concatenate([with_axis(each) for each in arrays], place)
+    return concatenate(list(map(with_axis, arrays)), place)

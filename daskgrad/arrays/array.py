@@ -1,6 +1,6 @@
 """Array: an array in chunks, each of them a node, with a closed set of operations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
@@ -8,11 +8,10 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daskgrad.arrays import arrangements, elementwise, reductions
-from daskgrad.arrays import reductions as products
 from daskgrad.arrays.chunks import Chunks, Parts, as_chunks, made_of
-from daskgrad.arrays.elementwise import FUNCTIONS, UFUNCS, refused
+from daskgrad.arrays.elementwise import UFUNCS, refused
 from daskgrad.arrays.grid import CUT, Grid, as_grid, as_node, joined
-from daskgrad.arrays.halos import Layout
+from daskgrad.arrays.halos import GridLayout
 from daskgrad.arrays.map_overlap import map_overlap
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.graph.delayed import as_model
@@ -21,18 +20,27 @@ from daskgrad.graph.variables import ChunkedVariable, Variable
 from daskgrad.tasks.collections import as_dask_array, is_dask_array, require_known_chunks
 
 
+def reduction(name: str, reduce: Callable) -> Callable:
+    """A method of arrays, which is NumPy's function, too: hence the name of its first argument."""
+
+    def method(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return wrapped(reduce(a._parts, axis, keepdims))
+
+    method.__name__, method.__qualname__ = name, f"Array.{name}"
+    return method
+
+
 class Array(NDArrayOperatorsMixin):
-    """An array in chunks, made by ``dg.array``; programs on it are those of NumPy and dask.array.
+    """An array in chunks, made by ``dg.array``, for programs of NumPy's and dask.array's kind.
 
     Operators and ufuncs with broadcasting, ``np.where``, ``sum``, ``mean``, ``prod``, ``max``,
     ``min`` and ``np.linalg.norm`` over axes, ``@``, ``np.dot``, ``np.tensordot``, transposes,
     integers and slices of step one as indices, ``rechunk``, ``np.concatenate``, ``np.stack``,
     ``map_blocks`` and ``map_overlap``. Operands must have the same chunks, or axes of one entry;
-    NumPy arrays are cut to fit. Anything else is a ``TypeError`` that names what works.
+    NumPy arrays are cut to fit. Anything else is a ``TypeError`` that names a way that works.
 
-    A reduction to one number is a node, as every model's value: the output of a function that is
-    differentiated, or an operand. Extrema pass their derivative on to all equal entries, in equal
-    parts.
+    A reduction to one number is a node, as every model's value: the output of a differentiated
+    function, or an operand. Extrema pass their derivative on to all equal entries, in equal parts.
     """
 
     takes_nodes = True
@@ -77,15 +85,14 @@ class Array(NDArrayOperatorsMixin):
         if method != "__call__" or options or ufunc.__name__ not in UFUNCS:
             raise refused(ufunc, method, options)
         if ufunc is np.matmul:
-            first, second = [as_parts(each, "np.matmul") for each in inputs]
-            return wrapped(products.matmul(*fitted(first, second)))
+            first, second = [as_parts(operand, "np.matmul") for operand in inputs]
+            return wrapped(reductions.matmul(*fitted(first, second)))
         return wrapped(elementwise.apply(ufunc, ufunc.__name__, list(map(as_operand, inputs))))
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        method = FUNCTIONS.get(function)
-        if method is None:
+        if function not in FUNCTIONS:
             raise refused(function)
-        return getattr(NumpyFunctions, method)(*args, **options)
+        return FUNCTIONS[function](*args, **options)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
@@ -117,24 +124,11 @@ class Array(NDArrayOperatorsMixin):
 
     # ---- methods
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.sum, reductions.added)
-        return wrapped(found)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        return wrapped(reductions.mean(self._parts, axis, keepdims))
-
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.prod, reductions.multiplied)
-        return wrapped(found)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.max, reductions.extreme)
-        return wrapped(found)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        found = reductions.reduce(self._parts, axis, keepdims, np.min, reductions.extreme)
-        return wrapped(found)
+    sum = reduction("sum", reductions.total)
+    mean = reduction("mean", reductions.mean)
+    prod = reduction("prod", reductions.product)
+    max = reduction("max", reductions.largest)
+    min = reduction("min", reductions.least)
 
     def dot(self, other: Any) -> Any:
         return self @ other
@@ -144,37 +138,38 @@ class Array(NDArrayOperatorsMixin):
         return self.transpose()
 
     def transpose(self, *axes: Any) -> "Array":
-        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return Array(arrangements.transpose(self._parts, given))
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return Array(arrangements.transpose(self._parts, order))
 
     def rechunk(self, chunks: Any) -> "Array":
-        """The same array in other chunks: a size, or for each axis a size or sizes; -1: one."""
+        """The array in other chunks: a size, or for each axis a size or sizes; -1: one."""
         return Array(arrangements.rechunk(self._parts, chunks))
 
     def map_blocks(self, model: Any, *others: Any, name: str | None = None) -> "Array":
-        """``model(block, *others)`` for each block, in which an array of the same chunks stands
-        for its block; the result has the block's shape, which is not checked before it is used."""
-        made = as_model(model, name)
-        rows = [each_block(other, self, made.name) for other in others]
+        """``model(block, *others)`` for each block; an array of the same chunks stands for its
+        block. The result must have the block's shape, which is not checked before it is used."""
+        called = as_model(model, name)
+        rows = [each_block(other, self, called.name) for other in others]
         blocks = [
-            CallNode(made, (block, *[row[number] for row in rows]), {})
+            CallNode(called, (block, *[row[number] for row in rows]), {})
             for number, block in enumerate(self._parts.blocks)
         ]
         return Array(self._parts._replace(blocks=tuple(blocks)))
 
     def map_overlap(self, step: Any, *shared: Any, **options: Any) -> "Array":
         """``dg.map_overlap`` of the array; arrays among ``shared`` are its parameters."""
-        given = [as_a_grid(each) if isinstance(each, Array) else each for each in shared]
-        found = map_overlap(step, as_a_grid(self), *given, **options)
-        return Array(self._parts._replace(blocks=found.blocks))
+        grids = [Grid(x._parts.blocks, x.chunks) if isinstance(x, Array) else x for x in shared]
+        state = Grid(self._parts.blocks, self.chunks)
+        result = map_overlap(step, state, *grids, **options)
+        return Array(self._parts._replace(blocks=result.blocks))
 
     def compute(self, **options: Any) -> np.ndarray:
         """The whole array, in this process."""
-        found = dask.compute(list(self.blocks), **options)[0]
-        return joined(list(map(np.asarray, found)), Layout(self.chunks))
+        blocks = dask.compute(list(self.blocks), **options)[0]
+        return joined(list(map(np.asarray, blocks)), GridLayout(self.chunks))
 
     def persist(self, **options: Any) -> "Array":
-        """The array whose chunks are computed and stay on the workers."""
+        """The array with computed chunks, which stay on the workers."""
         blocks = dask.persist(*self.blocks, **options)
         return Array(self._parts._replace(blocks=tuple(blocks)))
 
@@ -186,97 +181,63 @@ class Array(NDArrayOperatorsMixin):
 # ------------------------------------------------------------------------- NumPy's functions
 
 
-class NumpyFunctions:
-    """NumPy's functions with the arguments that they have here, by the names in ``FUNCTIONS``."""
-
-    @staticmethod
-    def sum(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.sum(axis, keepdims)
-
-    @staticmethod
-    def mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.mean(axis, keepdims)
-
-    @staticmethod
-    def prod(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.prod(axis, keepdims)
-
-    @staticmethod
-    def max(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.max(axis, keepdims)
-
-    @staticmethod
-    def min(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.min(axis, keepdims)
-
-    @staticmethod
-    def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return wrapped(reductions.norm(x._parts, axis, keepdims))
-
-    @staticmethod
-    def transpose(a: Any, axes: Any = None) -> Any:
-        return Array(arrangements.transpose(a._parts, axes))
-
-    @staticmethod
-    def dot(a: Any, b: Any) -> Any:
-        return np.matmul(a, b)
-
-    @staticmethod
-    def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-        first, second = as_parts(a, "np.tensordot"), as_parts(b, "np.tensordot")
-        return wrapped(products.tensordot(*fitted(first, second, axes), axes))
-
-    @staticmethod
-    def where(condition: Any, x: Any, y: Any) -> Any:
-        given = list(map(as_operand, (condition, x, y)))
-        return wrapped(elementwise.apply(np.where, "where", given))
-
-    @staticmethod
-    def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
-        parts = [as_parts(each, "np.concatenate") for each in arrays]
-        return wrapped(arrangements.concatenate(parts, axis))
-
-    @staticmethod
-    def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
-        parts = [as_parts(each, "np.stack") for each in arrays]
-        return wrapped(arrangements.stack(parts, axis))
-
-    @staticmethod
-    def real(val: Any) -> Any:
-        return wrapped(elementwise.apply(np.real, "real", [val._parts]))
-
-    @staticmethod
-    def imag(val: Any) -> Any:
-        return wrapped(elementwise.apply(np.imag, "imag", [val._parts]))
-
-    @staticmethod
-    def shape(a: Any) -> tuple[int, ...]:
-        return a.shape
-
-    @staticmethod
-    def ndim(a: Any) -> int:
-        return a.ndim
+def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return wrapped(reductions.norm(x._parts, axis, keepdims))
 
 
-# ----------------------------------------------------------------------------- what is given
+def transpose(a: Any, axes: Any = None) -> Any:
+    return Array(arrangements.transpose(a._parts, axes))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    first, second = as_parts(a, "np.tensordot"), as_parts(b, "np.tensordot")
+    return wrapped(reductions.tensordot(*fitted(first, second, axes), axes))
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    operands = list(map(as_operand, (condition, x, y)))
+    return wrapped(elementwise.apply(np.where, "where", operands))
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    parts = [as_parts(array, "np.concatenate") for array in arrays]
+    return wrapped(arrangements.concatenate(parts, axis))
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    return wrapped(arrangements.stack([as_parts(array, "np.stack") for array in arrays], axis))
+
+
+FUNCTIONS: dict[Any, Callable] = {  # with the arguments that they have here
+    **{np.sum: Array.sum, np.mean: Array.mean, np.prod: Array.prod, np.linalg.norm: norm},
+    **{np.max: Array.max, np.min: Array.min, np.amax: Array.max, np.amin: Array.min},
+    **{np.transpose: transpose, np.concatenate: concatenate, np.stack: stack, np.where: where},
+    **{np.dot: lambda a, b: np.matmul(a, b), np.tensordot: tensordot},
+    np.real: lambda val: wrapped(elementwise.apply(np.real, "real", [val._parts])),
+    np.imag: lambda val: wrapped(elementwise.apply(np.imag, "imag", [val._parts])),
+    **{np.shape: lambda a: a.shape, np.ndim: lambda a: a.ndim},
+}
+
+
+# ------------------------------------------------------------------------- arrays from arguments
 
 
 def array(x: Any, chunks: Any = None) -> Array:
-    """An array in chunks, whose operations are differentiated chunk by chunk.
+    """An array in chunks, with operations that are differentiated chunk by chunk.
 
     Parameters
     ----------
     x:
-        a dask Array, whose chunks it has; a NumPy array; a ``dg.grid`` of single arrays; or a
-        variable that is one of these, whose gradient is, too.
+        a dask Array, with its chunks; a NumPy array; a ``dg.grid`` of single arrays; or a variable
+        that is one of these, and has a gradient of this kind.
     chunks:
-        the entries in a chunk, for all axes or for each, or sizes for each; -1: all. Not given:
-        those of ``x``, and a single one for a NumPy array.
+        the entries in a chunk, for all axes or for each, or sizes for each; -1: all. Without it,
+        the chunks of ``x``, and a single one for a NumPy array.
 
     Raises
     ------
     TypeError
-        for anything else, for example a node, whose shape is not known.
+        for anything else, for example a node, which has no known shape.
     ValueError
         if chunks do not add up, or the chunks of a dask Array are not known.
 
@@ -290,9 +251,9 @@ def array(x: Any, chunks: Any = None) -> Array:
     """
     if is_dask_array(x):
         return of_dask_array(x if chunks is None else x.rechunk(chunks))
-    found = x if isinstance(x, Array) else in_blocks(x)
-    if found is not None:
-        return found if chunks is None else found.rechunk(chunks)
+    chunked = x if isinstance(x, Array) else in_blocks(x)
+    if chunked is not None:
+        return chunked if chunks is None else chunked.rechunk(chunks)
     known = x.primal if isinstance(x, Variable) else x
     if not isinstance(known, np.ndarray) or isinstance(known, np.ma.MaskedArray):
         raise TypeError(
@@ -300,7 +261,7 @@ def array(x: Any, chunks: Any = None) -> Array:
             f"{describe(known)}"
         )
     cut = as_chunks(-1 if chunks is None else chunks, known.shape)
-    places = Layout(cut)
+    places = GridLayout(cut)
     if not isinstance(x, Variable):
         return Array(made_of(cut, known.dtype, lambda i: known[places.slices(i)].copy(order="C")))
     whole = CallNode(CUT, (x, cut), {})
@@ -308,18 +269,18 @@ def array(x: Any, chunks: Any = None) -> Array:
     return Array(Parts(blocks, cut, known.dtype))
 
 
-def in_blocks(given: Any) -> Array | None:
-    """The array of what has blocks already: a grid, a variable that is one, or a dask Array."""
-    found = as_grid(given)
-    if found is None:
+def in_blocks(x: Any) -> Array | None:
+    """The array of a grid, of a variable that is one, or of a dask Array's variable; else None."""
+    grid = as_grid(x)
+    if grid is None:
         return None
-    if isinstance(given, ChunkedVariable):
-        return Array(Parts(given.blocks, given.chunks, given.dtype))
-    blocks = given.primal.blocks if isinstance(given, Variable) else found.blocks
-    dtypes = {each.dtype for each in blocks if isinstance(each, np.ndarray)} or {np.dtype(float)}
-    if len(dtypes) > 1 or not all(isinstance(each, np.ndarray | Node) for each in blocks):
+    if isinstance(x, ChunkedVariable):
+        return Array(Parts(x.blocks, x.chunks, x.dtype))
+    blocks = x.primal.blocks if isinstance(x, Variable) else grid.blocks
+    dtypes = {block.dtype for block in blocks if isinstance(block, np.ndarray)}
+    if len(dtypes) > 1 or not all(isinstance(block, np.ndarray | Node) for block in blocks):
         raise TypeError("dg.array takes a grid of single arrays of one dtype")
-    return Array(Parts(found.blocks, found.chunks, dtypes.pop()))
+    return Array(Parts(grid.blocks, grid.chunks, dtypes.pop() if dtypes else np.dtype(float)))
 
 
 def of_dask_array(x: Any) -> Array:
@@ -328,30 +289,28 @@ def of_dask_array(x: Any) -> Array:
     return Array(Parts(tuple(map(Constant, blocks)), x.chunks, x.dtype))
 
 
-def as_operand(given: Any) -> Any:
+def as_operand(value: Any) -> Any:
     """Parts of an array, a NumPy array, a number, or a node that is a number."""
-    if isinstance(given, Array):
-        return given._parts
-    if is_dask_array(given):
-        return of_dask_array(given)._parts
-    return given
+    if isinstance(value, Array):
+        return value._parts
+    return of_dask_array(value)._parts if is_dask_array(value) else value
 
 
-def as_parts(given: Any, what: str) -> Parts:
-    found = as_operand(given)
-    if isinstance(found, np.ndarray) and found.ndim:
-        return made_of(tuple([(size,) for size in found.shape]), found.dtype, lambda _: found)
-    if not isinstance(found, Parts):
-        raise TypeError(f"{what} of a dg.array and {describe(found)}; both must be arrays")
-    return found
+def as_parts(value: Any, function: str) -> Parts:
+    operand = as_operand(value)
+    if isinstance(operand, np.ndarray) and operand.ndim:
+        return made_of(tuple([(size,) for size in operand.shape]), operand.dtype, lambda _: operand)
+    if not isinstance(operand, Parts):
+        raise TypeError(f"{function} of a dg.array and {describe(operand)}; both must be arrays")
+    return operand
 
 
 def fitted(first: Parts, second: Parts, axes: Any = None) -> tuple[Parts, Parts]:
-    """Two arrays of which a NumPy array, a single chunk, is cut along the axes that it shares."""
+    """Two arrays; one in a single chunk, as NumPy's, is cut along the axes that both share."""
     if axes is None:
         pairs = [(len(first.chunks) - 1, 0)]
     else:
-        pairs = list(zip(*products.contracted(first, second, axes), strict=True))
+        pairs = list(zip(*reductions.contracted(first, second, axes), strict=True))
     for a, b in pairs:
         one, other = first.chunks[a], second.chunks[b]
         if one != other and sum(one) == sum(other) and 1 in (len(one), len(other)):
@@ -368,7 +327,7 @@ def recut(parts: Parts, axis: int, sizes: tuple[int, ...]) -> Parts:
 
 
 def each_block(other: Any, like: Array, name: str) -> Sequence[Any]:
-    """What stands for an argument of ``map_blocks`` beside each block."""
+    """An argument of ``map_blocks``, beside each block."""
     if not isinstance(other, Array):
         return [other] * len(like.blocks)
     if other.chunks != like.chunks:
@@ -377,10 +336,6 @@ def each_block(other: Any, like: Array, name: str) -> Sequence[Any]:
             f"{other.chunks}; rechunk one"
         )
     return other._parts.blocks
-
-
-def as_a_grid(given: Array) -> Grid:
-    return Grid(given._parts.blocks, given.chunks)
 
 
 def wrapped(parts: Parts) -> Any:

@@ -6,27 +6,23 @@ from typing import Any
 import numpy as np
 
 from daskgrad.arrays.chunks import Chunks, Parts, broadcast, call, made_of, place_in
-from daskgrad.arrays.halos import Layout
+from daskgrad.arrays.halos import GridLayout
 from daskgrad.autodiff.values.descriptions import path_of
 
 
 def apply(fun: Callable, name: str, operands: Sequence[Any]) -> Parts:
-    """``fun(*operands)``; operands are parts, NumPy arrays, or anything that has no axes."""
-    there = [each for each in operands if isinstance(each, Parts)]
-    chunks = broadcast([each.chunks for each in there], f"np.{name}")
-    operands = [cut_like(each, chunks, name) for each in operands]
-    wide = broadcast([each.chunks for each in operands if isinstance(each, Parts)], f"np.{name}")
+    """``fun(*operands)``; operands are parts, NumPy arrays, or objects without axes."""
+    chunks = broadcast([x.chunks for x in operands if isinstance(x, Parts)], f"np.{name}")
+    operands = [cut_like(operand, chunks, name) for operand in operands]
+    wide = broadcast([x.chunks for x in operands if isinstance(x, Parts)], f"np.{name}")
     if wide != chunks:
         raise ValueError(
-            f"np.{name} of an array of shape {Layout(chunks).shape} and a NumPy array would have "
-            f"the shape {Layout(wide).shape}; make that a dg.array, too, with chunks"
+            f"np.{name} of an array of shape {GridLayout(chunks).shape} and a NumPy array would "
+            f"have the shape {GridLayout(wide).shape}; make that a dg.array, too, with chunks"
         )
 
     def block_at(index: tuple[int, ...]) -> Any:
-        args = [
-            each.block(place_in(each.chunks, index)) if isinstance(each, Parts) else each
-            for each in operands
-        ]
+        args = [x.block(place_in(x.chunks, index)) if isinstance(x, Parts) else x for x in operands]
         return call(fun, name, *args)
 
     return made_of(chunks, dtype_of(fun, operands), block_at)
@@ -36,22 +32,19 @@ def cut_like(operand: Any, chunks: Chunks, name: str) -> Any:
     """A NumPy array cut as the result is; anything else unchanged."""
     if not isinstance(operand, np.ndarray) or not operand.ndim:
         return operand
-    own = chunks[len(chunks) - operand.ndim :]
-    if operand.ndim > len(chunks) or any(
-        size not in (1, sum(sizes)) for size, sizes in zip(operand.shape, own, strict=True)
-    ):
+    pairs = list(zip(operand.shape[::-1], chunks[::-1], strict=False))[::-1]
+    if operand.ndim > len(chunks) or any(size not in (1, sum(sizes)) for size, sizes in pairs):
         raise ValueError(
             f"np.{name}: a NumPy array of shape {operand.shape} cannot be broadcast to "
-            f"{Layout(chunks).shape}"
+            f"{GridLayout(chunks).shape}"
         )
-    pairs = zip(operand.shape, own, strict=True)
     fitted = tuple([(1,) if size == 1 else sizes for size, sizes in pairs])
-    places = Layout(fitted)
+    places = GridLayout(fitted)
     return made_of(fitted, operand.dtype, lambda i: operand[places.slices(i)].copy(order="C"))
 
 
 def dtype_of(fun: Callable, operands: Sequence[Any]) -> np.dtype:
-    """The dtype of a result, from that of ones."""
+    """The dtype of a result, computed on ones."""
 
     def one(operand: Any) -> Any:
         if isinstance(operand, Parts):
@@ -63,7 +56,7 @@ def dtype_of(fun: Callable, operands: Sequence[Any]) -> np.dtype:
 
 
 # -------------------------------------------------------------------------------------------------
-# NumPy's functions: which of them arrays in chunks have, and what those hear who call others.
+# NumPy's ufuncs that arrays in chunks have, and the errors of other functions.
 
 UFUNCS = set(
     "add subtract multiply divide power negative positive absolute fabs exp exp2 expm1 log log2 "
@@ -72,14 +65,6 @@ UFUNCS = set(
     "greater greater_equal less less_equal equal not_equal logical_and logical_or logical_not "
     "isfinite isnan isinf".split()
 )
-
-FUNCTIONS = {
-    **{getattr(np, name): name for name in ("sum", "mean", "prod", "max", "min")},
-    **{np.amax: "max", np.amin: "min", np.linalg.norm: "norm", np.transpose: "transpose"},
-    **{np.dot: "dot", np.tensordot: "tensordot", np.where: "where", np.stack: "stack"},
-    **{np.concatenate: "concatenate", np.real: "real", np.imag: "imag"},
-    **{np.shape: "shape", np.ndim: "ndim"},
-}
 
 INSTEAD = {  # by name, also of methods
     "reshape": "rechunk, and reshape each block with map_blocks",
@@ -107,15 +92,15 @@ def refused(function: Any, method: str = "__call__", options: Any = ()) -> TypeE
     name = function.__name__
     if method != "__call__":
         instead = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}.get(name)
-        told = f"x.{instead}()" if instead and method == "reduce" else "another operation"
-        return TypeError(f"np.{name}.{method} of a dg.array is not there; use {told}")
+        advice = f"x.{instead}()" if instead and method == "reduce" else "another operation"
+        return TypeError(f"np.{name}.{method} of a dg.array is not there; use {advice}")
     if options:
-        found = ", ".join(map(repr, options))
-        return TypeError(f"np.{name} of a dg.array takes no {found}; its dtypes follow NumPy's")
+        names = ", ".join(map(repr, options))
+        return TypeError(f"np.{name} of a dg.array takes no {names}; its dtypes follow NumPy's")
     known = isinstance(function, np.ufunc) or getattr(function, "__module__", None)
     path = path_of(function) if known else f".{name}"
-    told = INSTEAD.get(name, "x.map_blocks(model), which calls a model on each chunk")
+    advice = INSTEAD.get(name, "x.map_blocks(model), which calls a model on each chunk")
     return TypeError(
         f"{path} is not among the operations of a dg.array, which are differentiated chunk by "
-        f"chunk; use {told}"
+        f"chunk; use {advice}"
     )

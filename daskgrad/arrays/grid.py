@@ -1,7 +1,6 @@
 """Grids: arrays in blocks. A block is an array, a node, or a pytree of arrays of one shape."""
 
 import dataclasses
-import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import dask
 import numpy as np
 import optree
 
-from daskgrad.arrays.halos import Layout
+from daskgrad.arrays.halos import GridLayout
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.trees import NAMESPACE, flatten, map_leaves, unflatten
@@ -25,9 +24,9 @@ class Grid:
     """An array, or a pytree of arrays of one shape, in blocks; made by ``dg.grid``.
 
     ``blocks`` has the blocks in C order: NumPy arrays, or nodes that stand for them; ``chunks`` the
-    sizes of the blocks along each axis, as Dask's. A pytree whose leaves are the blocks, so a grid
-    of arrays may be differentiated (``dg.grad(fun)(grid)`` is a grid of the same layout), and a
-    Dask collection: ``dask.compute(grid)`` and ``dask.persist(grid)`` return grids.
+    sizes of the blocks along each axis, as Dask's. A grid is a pytree with the blocks as leaves, so
+    a grid of arrays may be differentiated (``dg.grad(fun)(grid)`` is a grid of the same layout),
+    and a Dask collection: ``dask.compute(grid)`` and ``dask.persist(grid)`` return grids.
 
     Examples
     --------
@@ -45,8 +44,8 @@ class Grid:
         return f"<Grid of shape {self.shape}, {counts} blocks>"
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.chunks)
+    def layout(self) -> GridLayout:
+        return GridLayout(self.chunks)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,20 +60,16 @@ class Grid:
 
         A grid of the same layout among ``shared`` stands for its block.
         """
-        made = as_model(model, name)
-        arguments = zip(*[each_block(arg, self, made.name) for arg in shared], strict=True)
-        rows = arguments if shared else itertools.repeat(())
-        return [
-            CallNode(made, (block, *row), {})
-            for block, row in zip(self.blocks, rows, strict=bool(shared))
-        ]
+        called = as_model(model, name)
+        columns = [self.blocks, *[each_block(arg, self, called.name) for arg in shared]]
+        return [CallNode(called, row, {}) for row in zip(*columns, strict=True)]
 
     def compute(self, **options: Any) -> "Grid":
         """The grid of the blocks' values, as ``dask.compute``."""
         return dask.compute(self, **options)[0]
 
     def persist(self, **options: Any) -> "Grid":
-        """The grid whose blocks are computed and stay on the workers, as ``dask.persist``."""
+        """The grid with computed blocks, which stay on the workers, as ``dask.persist``."""
         return dask.persist(self, **options)[0]
 
     def to_array(self) -> Any:
@@ -85,11 +80,11 @@ class Grid:
         if any(isinstance(block, Node) for block in self.blocks):
             raise TypeError(f"{self!r} has nodes for blocks; compute it first: grid.compute()")
         leaves = [flatten(block)[0] for block in self.blocks]
-        whole = [joined(each, self.layout) for each in zip(*leaves, strict=True)]
-        return unflatten(flatten(self.blocks[0])[1], whole)
+        arrays = [joined(blocks, self.layout) for blocks in zip(*leaves, strict=True)]
+        return unflatten(flatten(self.blocks[0])[1], arrays)
 
     def to_dask_array(self, dtype: Any = float) -> Any:
-        """A dask Array with the grid's chunks, of blocks that are single arrays of this dtype."""
+        """A dask Array with the grid's chunks, if the blocks are single arrays of this dtype."""
         return as_dask_array(*graph_of(list(map(as_node, self.blocks))), self.chunks, dtype)
 
 
@@ -97,18 +92,15 @@ def as_node(block: Any) -> Node:
     return block if isinstance(block, Node) else Constant(block)
 
 
-def flatten_grid(grid: Any) -> tuple[Any, Any, Any]:
-    return grid.blocks, grid.chunks, range(len(grid.blocks))
+optree.register_pytree_node(
+    Grid,  # type: ignore[arg-type]
+    lambda grid: (grid.blocks, grid.chunks, range(len(grid.blocks))),  # type: ignore[attr-defined]
+    lambda chunks, blocks: Grid(tuple(blocks), chunks),  # type: ignore[arg-type,return-value]
+    namespace=NAMESPACE,
+)
 
 
-def unflatten_grid(chunks: Any, blocks: Any) -> Any:
-    return Grid(tuple(blocks), chunks)
-
-
-optree.register_pytree_node(Grid, flatten_grid, unflatten_grid, namespace=NAMESPACE)  # type: ignore[arg-type]
-
-
-def joined(blocks: Sequence[np.ndarray], layout: Layout) -> np.ndarray:
+def joined(blocks: Sequence[np.ndarray], layout: GridLayout) -> np.ndarray:
     """The whole array."""
     first = blocks[0]
     whole = np.empty((*layout.shape, *first.shape[len(layout.chunks) :]), first.dtype)
@@ -118,26 +110,26 @@ def joined(blocks: Sequence[np.ndarray], layout: Layout) -> np.ndarray:
 
 
 def each_block(arg: Any, like: Grid, name: str) -> list[Any]:
-    """An argument for each block: of a grid its block, of anything else the thing itself."""
-    found = as_grid(arg)
-    if found is None:
+    """An argument for each block: a grid's block, or anything else as it is."""
+    grid = as_grid(arg)
+    if grid is None:
         return [arg] * len(like.blocks)
-    if found.chunks != like.chunks:
+    if grid.chunks != like.chunks:
         raise ValueError(
             f"{name!r} was called on grids of different blocks: {like!r} with chunks "
-            f"{like.chunks}, and {found!r} with chunks {found.chunks}; cut both alike"
+            f"{like.chunks}, and {grid!r} with chunks {grid.chunks}; cut both alike"
         )
-    return list(found.blocks)
+    return list(grid.blocks)
 
 
-def as_grid(given: Any) -> Grid | None:
+def as_grid(value: Any) -> Grid | None:
     """A grid, or a variable that is one or a dask Array; None for anything else."""
-    if isinstance(given, ChunkedVariable):
-        return Grid(given.blocks, given.chunks)
-    if isinstance(given, Variable) and isinstance(given.primal, Grid):
-        count = len(given.primal.blocks)
-        return Grid(tuple([given._part(n) for n in range(count)]), given.primal.chunks)
-    return given if isinstance(given, Grid) else None
+    if isinstance(value, ChunkedVariable):
+        return Grid(value.blocks, value.chunks)
+    if isinstance(value, Variable) and isinstance(value.primal, Grid):
+        count = len(value.primal.blocks)
+        return Grid(tuple([value._part(n) for n in range(count)]), value.primal.chunks)
+    return value if isinstance(value, Grid) else None
 
 
 # ------------------------------------------------------------------------------ making of grids
@@ -149,9 +141,9 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
     Parameters
     ----------
     array:
-        a NumPy array, or a pytree of NumPy arrays whose first axes have one shape; a variable or
-        another node whose value is such an array or pytree, of known shape; a dask Array, whose
-        chunks are the blocks; or a grid, or a variable that is one, as it is.
+        a NumPy array, or a pytree of NumPy arrays with the same lengths along their first axes; a
+        variable with such a value; a dask Array, with its chunks as the blocks; or a grid, or a
+        variable that is one, as it is.
     blocks:
         the number of blocks along each of the first axes, which are the grid's; blocks of an axis
         differ in size by one at most. Or for each axis the blocks' sizes. Not for a dask Array or
@@ -160,10 +152,10 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
     Raises
     ------
     TypeError
-        if ``array`` holds other than arrays, or a node whose shape is not known.
+        if ``array`` holds other than arrays, or is a node of unknown shape.
     ValueError
         if there are more blocks along an axis than entries, sizes do not add up, arrays have
-        different shapes, ``blocks`` is missing, or given for a dask Array or a grid.
+        different shapes, or ``blocks`` is missing, or passed with a dask Array or a grid.
 
     Examples
     --------
@@ -177,11 +169,11 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
     """
     if is_dask_array(array) or isinstance(array, ChunkedVariable):
         return grid_of_dask_array(array, blocks)
-    given = as_grid(array)
-    if given is not None:
+    cut = as_grid(array)
+    if cut is not None:
         if blocks is not None:
             raise ValueError("the blocks of a grid are those that it has; leave blocks")
-        return given
+        return cut
     known = array.primal if isinstance(array, Variable) else array
     leaves, structure = flatten(known)
     for leaf in leaves:
@@ -193,7 +185,7 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
                 f"grid of its argument, and map the model over the blocks"
             )
     chunks = as_chunks(blocks, leaves)
-    layout = Layout(chunks)
+    layout = GridLayout(chunks)
     if isinstance(array, Variable):
         whole = CallNode(CUT, (array, chunks), {})
         return Grid(tuple([whole[n] for n in range(len(layout.indices()))]), chunks)
@@ -206,7 +198,7 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
 
 def cut_all(tree: Any, chunks: Any) -> list[Any]:
     """The blocks of arrays, in C order."""
-    layout = Layout(tuple(map(tuple, chunks)))
+    layout = GridLayout(tuple(map(tuple, chunks)))
     places = map(layout.slices, layout.indices())
     return [map_leaves(operator.itemgetter(place), tree) for place in places]
 
@@ -227,36 +219,36 @@ def grid_of_dask_array(array: Any, blocks: Any) -> Grid:
 def as_chunks(blocks: Any, leaves: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
     if blocks is None:
         raise ValueError("dg.grid needs the number of blocks along each axis: blocks=(2, 2)")
-    given = [blocks] if is_integer(blocks) else blocks
-    if not isinstance(given, list | tuple) or not all(map(is_cut, given)):
+    by_axis = [blocks] if is_integer(blocks) else blocks
+    if not isinstance(by_axis, list | tuple) or not all(map(is_cut, by_axis)):
         raise TypeError(
             f"blocks must be integers, or sizes, for each axis; found {describe(blocks)}"
         )
-    shapes = {leaf.shape[: len(given)] for leaf in leaves}
-    if len(shapes) != 1 or len(next(iter(shapes))) != len(given):
+    shapes = {leaf.shape[: len(by_axis)] for leaf in leaves}
+    if len(shapes) != 1 or len(next(iter(shapes))) != len(by_axis):
         raise ValueError(
-            f"the arrays of a grid must have one shape in its {len(given)} axes; found "
+            f"the arrays of a grid must have one shape in its {len(by_axis)} axes; found "
             f"{', '.join(map(describe, leaves))}"
         )
     (shape,) = shapes
-    pairs = enumerate(zip(given, shape, strict=True))
-    return tuple([sizes_of(each, size, axis) for axis, (each, size) in pairs])
+    pairs = enumerate(zip(by_axis, shape, strict=True))
+    return tuple([sizes_of(along, size, axis) for axis, (along, size) in pairs])
 
 
-def is_cut(given: Any) -> bool:
-    """Whether this is a number of blocks, or their sizes."""
-    return is_integer(given) or (isinstance(given, list | tuple) and all(map(is_integer, given)))
+def is_cut(along: Any) -> bool:
+    """Whether an argument is a number of blocks, or their sizes."""
+    return is_integer(along) or (isinstance(along, list | tuple) and all(map(is_integer, along)))
 
 
-def sizes_of(given: Any, size: int, axis: int) -> tuple[int, ...]:
+def sizes_of(along: Any, size: int, axis: int) -> tuple[int, ...]:
     """The sizes of the blocks along one axis."""
-    if is_integer(given):
-        if not 1 <= given <= size:
+    if is_integer(along):
+        if not 1 <= along <= size:
             raise ValueError(
-                f"axis {axis} has {size} entries, and cannot be cut into {given} blocks"
+                f"axis {axis} has {size} entries, and cannot be cut into {along} blocks"
             )
-        return tuple([size // given + (n < size % given) for n in range(int(given))])
-    sizes = tuple(map(int, given))
+        return tuple([size // along + (n < size % along) for n in range(int(along))])
+    sizes = tuple(map(int, along))
     if sum(sizes) != size or min(sizes, default=0) < 1:
         raise ValueError(
             f"the blocks of axis {axis} must have positive sizes that add up to {size}; found "

@@ -1,7 +1,7 @@
 """Halos: edges that blocks send, frames that are made of them, and padding at the boundary.
 
-Each function stands beside its adjoint. All work leaf by leaf on pytrees of arrays whose first axes
-are those of the grid; of a dual, on value and tangents.
+Each function stands beside its adjoint. All work leaf by leaf on pytrees of arrays that have the
+grid's axes first; of a dual, on value and tangents.
 """
 
 import itertools
@@ -15,16 +15,16 @@ from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 
 # -------------------------------------------------------------------------------------------------
-# Layout: where the blocks of a grid are, which are neighbours, and what a halo consists of.
+# Layout: the places of a grid's blocks, their neighbours, and the parts of a halo.
 #
 # A direction has -1, 0 or 1 for each axis. The *frame* of a block is the block with its halos on
-# those sides that have a neighbour; beyond the others is the boundary of the grid.
+# the sides that have a neighbour; beyond the others is the boundary of the grid.
 
 Index = tuple[int, ...]
 Direction = tuple[int, ...]
 
 
-class Layout(NamedTuple):
+class GridLayout(NamedTuple):
     """The sizes of the blocks along each axis, as Dask's chunks."""
 
     chunks: tuple[tuple[int, ...], ...]
@@ -48,27 +48,27 @@ class Layout(NamedTuple):
         return tuple([sizes[i] for sizes, i in zip(self.chunks, index, strict=True)])
 
     def slices(self, index: Index) -> tuple[slice, ...]:
-        """Where a block is in the whole array."""
+        """The place of a block in the whole array."""
         starts = [sum(sizes[:i]) for sizes, i in zip(self.chunks, index, strict=True)]
         pairs = zip(starts, self.block_shape(index), strict=True)
         return tuple([slice(start, start + size) for start, size in pairs])
 
     def neighbour(self, index: Index, direction: Direction, periodic: Sequence[bool]) -> int | None:
         """The number of the block in a direction; None beyond the boundary."""
-        found = []
+        neighbour = []
         for place, step, sizes, wraps in zip(index, direction, self.chunks, periodic, strict=True):
             to = place + step
             if wraps:
                 to %= len(sizes)
             if not 0 <= to < len(sizes):
                 return None
-            found.append(to)
-        return self.number(tuple(found))
+            neighbour.append(to)
+        return self.number(tuple(neighbour))
 
 
 class Frame(NamedTuple):
     """A block with its halos: ``low`` and ``high`` are their widths along each axis, zero at the
-    boundary; ``parts`` has for each neighbour its number and the directions in which it is."""
+    boundary; ``parts`` has each neighbour's number, and the directions in which it is."""
 
     shape: tuple[int, ...]  # of the block
     low: tuple[int, ...]
@@ -79,16 +79,15 @@ class Frame(NamedTuple):
     @property
     def whole(self) -> tuple[int, ...]:
         """The shape with halos."""
-        sizes = zip(self.low, self.shape, self.high, strict=True)
-        return tuple([sum(each) for each in sizes])
+        return tuple(map(sum, zip(self.low, self.shape, self.high, strict=True)))
 
     def place(self, direction: Direction) -> tuple[slice, ...]:
-        """Where in the frame the part in a direction is; that of the block itself for zeros."""
-        found = []
+        """The place in the frame of the part in a direction; of the block itself for zeros."""
+        place = []
         for step, low, size, high in zip(direction, self.low, self.shape, self.high, strict=True):
             ends = {-1: (0, low), 0: (low, low + size), 1: (low + size, low + size + high)}
-            found.append(slice(*ends[step]))
-        return tuple(found)
+            place.append(slice(*ends[step]))
+        return tuple(place)
 
     @property
     def own(self) -> tuple[slice, ...]:
@@ -96,13 +95,13 @@ class Frame(NamedTuple):
 
 
 def edge(direction: Direction, widths: Sequence[int]) -> tuple[slice, ...]:
-    """What the block in a direction sends: the edge that is on the side of the receiver."""
+    """The edge that the block in a direction sends, on the side of the receiver."""
     ways = {-1: lambda w: slice(-w, None), 0: lambda w: slice(None), 1: lambda w: slice(0, w)}
     return tuple([ways[step](width) for step, width in zip(direction, widths, strict=True)])
 
 
 def frame_of(
-    layout: Layout, index: Index, widths: tuple[int, ...], periodic: Sequence[bool]
+    layout: GridLayout, index: Index, widths: tuple[int, ...], periodic: Sequence[bool]
 ) -> Frame:
     """The frame of a block, with halos of these widths."""
 
@@ -113,14 +112,14 @@ def frame_of(
 
     axes = range(len(widths))
     low, high = [tuple([width(axis, step) for axis in axes]) for step in (-1, 1)]
-    found: dict[int, list[Direction]] = {}
+    directions: dict[int, list[Direction]] = {}
     steps = [[s for s in (-1, 0, 1) if not s or (low, high)[s > 0][axis]] for axis in axes]
     for direction in itertools.product(*steps):
         if any(direction):
             neighbour = layout.neighbour(index, direction, periodic)
             assert neighbour is not None
-            found.setdefault(neighbour, []).append(direction)
-    parts = tuple([(number, tuple(ways)) for number, ways in found.items()])
+            directions.setdefault(neighbour, []).append(direction)
+    parts = tuple([(number, tuple(ways)) for number, ways in directions.items()])
     return Frame(layout.block_shape(index), low, high, widths, parts)
 
 
@@ -130,7 +129,7 @@ Edges = list[tuple[Any, ...]]  # for each direction the leaves of the edge
 
 
 def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> Edges:
-    """The edges of a block that one neighbour needs, in each direction in which that sees it."""
+    """The edges of a block that one neighbour needs, one for each direction of the block there."""
     leaves = flatten(block)[0]
     places = [edge(way, widths) for way in ways]
     return [
@@ -140,7 +139,7 @@ def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> E
 
 
 def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
-    """A block within its halos; ``edges`` are those of the frame's parts."""
+    """A block within its halos; ``edges``: of the frame's parts."""
     leaves, structure = flatten(block)
     framed: list[Any] = []
     for number, leaf in enumerate(leaves):
@@ -157,7 +156,7 @@ def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
 
 
 def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:
-    """The adjoint of ``assemble``: the block's cotangent, and those of the edges of the parts."""
+    """The adjoint of ``assemble``: the cotangents of the block, and of the edges of the parts."""
 
     def at(place: tuple[slice, ...]) -> Leaves:
         return tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in cotangent])
@@ -169,50 +168,45 @@ def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:
 # ------------------------------------------------------------------------------- the boundary
 
 
-class Constant(NamedTuple):
-    """What is beyond the boundary is this number."""
+class ConstantBoundary(NamedTuple):
+    """All entries beyond the boundary are this number."""
 
     value: float
 
 
-Side = str | Constant | None  # "reflect", "nearest", a constant; None: a halo is there
+Side = str | ConstantBoundary | None  # "reflect", "nearest", a constant; None: a halo is there
 Sides = tuple[tuple[Side, Side], ...]  # of each axis: before the first entry, behind the last
 
 
 def pad(tree: Any, sides: Sides, depth: Sequence[int]) -> Any:
-    """A block, or a frame, with as many entries as ``depth`` says beyond the boundary."""
+    """A block, or a frame, with ``depth`` entries beyond the boundary."""
     if is_dual(tree):
-        zeros = tangent_sides(sides)
-        tangents = tuple([pad(each, zeros, depth) for each in tree.tangents])
+
+        def of_tangents(side: Side) -> Side:  # a constant does not change
+            return ConstantBoundary(0.0) if isinstance(side, ConstantBoundary) else side
+
+        zeros = tuple([(of_tangents(low), of_tangents(high)) for low, high in sides])
+        tangents = tuple([pad(tangent, zeros, depth) for tangent in tree.tangents])
         return Dual(pad(tree.value, sides, depth), tangents)
     return map_leaves(lambda leaf: None if leaf is None else pad_leaf(leaf, sides, depth), tree)
-
-
-def tangent_sides(sides: Sides) -> Sides:
-    """The boundary for tangents: constants do not change."""
-
-    def of_tangents(side: Side) -> Side:
-        return Constant(0.0) if isinstance(side, Constant) else side
-
-    return tuple([(of_tangents(low), of_tangents(high)) for low, high in sides])
 
 
 def pad_leaf(leaf: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.ndarray:
     for axis, ((low, high), width) in enumerate(zip(sides, depth, strict=True)):
         parts = [beyond(leaf, low, axis, width, -1), leaf, beyond(leaf, high, axis, width, 1)]
-        there = [part for part in parts if part is not None]
-        leaf = np.concatenate(there, axis) if len(there) > 1 else leaf
+        present = [part for part in parts if part is not None]
+        leaf = np.concatenate(present, axis) if len(present) > 1 else leaf
     return leaf
 
 
 def beyond(leaf: np.ndarray, side: Side, axis: int, width: int, way: int) -> Any:
-    """The entries beyond one side of an axis; None where a halo is."""
+    """The entries beyond one side of an axis; None if there is a halo."""
     if side is None or not width:
         return None
     ahead = along(leaf, axis, slice(0, width) if way < 0 else slice(-width, None))
     if side == "reflect":
         return np.flip(ahead, axis)
-    if isinstance(side, Constant):
+    if isinstance(side, ConstantBoundary):
         return np.full(ahead.shape, side.value, leaf.dtype)
     outermost = along(leaf, axis, slice(0, 1) if way < 0 else slice(-1, None))
     return np.repeat(outermost, width, axis)
@@ -223,9 +217,8 @@ def along(leaf: np.ndarray, axis: int, part: slice) -> np.ndarray:
 
 
 def unpad(cotangent: Leaves, sides: Sides, depth: Sequence[int]) -> Leaves:
-    """The adjoint of ``pad`` for the leaves of a value; those of a dual are padded alike, but for
-    constants, which both drop."""
-    return tuple([None if each is None else unpad_leaf(each, sides, depth) for each in cotangent])
+    """The adjoint of ``pad``, for the leaves of a value or of a dual: both drop constants."""
+    return tuple([None if leaf is None else unpad_leaf(leaf, sides, depth) for leaf in cotangent])
 
 
 def unpad_leaf(cotangent: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.ndarray:
@@ -245,12 +238,11 @@ def unpad_leaf(cotangent: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.
 
 
 def add_beyond(inner: np.ndarray, outer: np.ndarray, side: Side, axis: int, way: int) -> None:
-    """Adds the cotangent of what ``beyond`` made to that of the entries it was made of."""
+    """The adjoint of ``beyond``: adds the cotangent of its entries to their sources'."""
     width = outer.shape[axis]
     if side == "reflect":
-        along(inner, axis, slice(0, width) if way < 0 else slice(-width, None))[...] += np.flip(
-            outer, axis
-        )
+        ahead = along(inner, axis, slice(0, width) if way < 0 else slice(-width, None))
+        ahead += np.flip(outer, axis)
     elif side == "nearest":
         outermost = along(inner, axis, slice(0, 1) if way < 0 else slice(-1, None))
         outermost += np.sum(outer, axis, keepdims=True)

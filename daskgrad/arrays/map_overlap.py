@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskgrad.arrays.grid import Grid, as_grid, as_node
-from daskgrad.arrays.halos import Constant as Beyond
-from daskgrad.arrays.halos import Frame, Side, Sides, frame_of
+from daskgrad.arrays.halos import ConstantBoundary, Frame, Side, Sides, assemble, frame_of
 from daskgrad.arrays.steps import (
     BlockSteps,
     FramedNode,
     FrameNode,
-    Place,
     Segment,
+    SegmentPlace,
     StepNode,
     capture_block,
     capture_block_when,
-    frame_block,
     pull_back_block,
     pull_back_frame,
 )
@@ -36,16 +34,15 @@ from daskgrad.graph.nodes import Node
 # -------------------------------------------------------------------------------------------------
 # The passes of grids: the tasks of blocks, forward and backward.
 #
-# The mirror of an exchange is an exchange: where a block took a neighbour's edge in, the
-# neighbour's cotangent gets that of the edge, as strips, after its own and in the order of the
-# blocks.
+# The mirror of an exchange is an exchange: if a block took in a neighbour's edge, the neighbour's
+# cotangent gets the edge's, as strips, in the order of the blocks.
 
 
 @forward_tasks.register
 def _(node: FrameNode, forward: Forward) -> None:
     block, *neighbours = forward.inputs(node)
     edges = node.build_edges(forward.tasks, neighbours)
-    args = (frame_block, block, edges, node.frame)
+    args = (assemble, block, edges, node.frame)
     forward.values[node] = node.build_task(forward.tasks, "value", *args)
 
 
@@ -57,8 +54,8 @@ def _(node: FrameNode, backward: Backward, arrived: Contribution) -> None:
 
 
 def differentiated(node: StepNode, graph: Graph) -> BlockSteps:
-    """The steps, with their active inputs: the state always is."""
-    active = [each for each in graph.active_inputs(node) if 0 < each.number < node.width]
+    """The steps, with their active inputs, the state always among them."""
+    active = [source for source in graph.active_inputs(node) if 0 < source.number < node.width]
     first = Active(0, graph.is_watched)
     return node.steps._replace(active=(first, *active))
 
@@ -78,30 +75,28 @@ def _(node: StepNode, forward: Forward) -> None:
 def _(node: StepNode, backward: Backward, arrived: Contribution) -> None:
     if node.place is not None:
         repeat(node.place.segment, node, backward, arrived)
-    steps, (captured, edges) = (
-        differentiated(node, backward.graph),
-        backward.forward.captured[node],
-    )
+    steps = differentiated(node, backward.graph)
+    captured, edges = backward.forward.captured[node]
     elsewhere = backward.value_elsewhere(node, arrived)
     block, *others = backward.forward.inputs(node)[: node.width]
     args = (backward.tasks.shared(node.model), steps, block, edges, others, elsewhere)
     whole = (captured, arrived.cotangent, *args)
     pulled = node.build_task(backward.tasks, "backward", pull_back_block, *whole)
-    send_parts(node, backward, pulled, [each.number for each in steps.active])
+    send_parts(node, backward, pulled, [source.number for source in steps.active])
 
 
 def repeat(segment: Segment, last: StepNode, backward: Backward, arrived: Contribution) -> None:
-    """Builds the tasks that compute the states of a segment again, where nobody holds them.
+    """Builds the tasks that compute the dropped states of a segment again.
 
-    They wait for the cotangent of its last state: whatever can run at once does, and would be kept
-    as long as if no state had been dropped.
+    They wait for the cotangent of its last state: otherwise they would run at once, and their
+    results would be kept as long as if no state had been dropped.
     """
     forward, tasks = backward.forward, backward.tasks
     if segment in backward.repeated or tasks is not forward.tasks:  # these hold all results
         return
     backward.repeated.add(segment)
     gate = last.build_task(tasks, "cotangent", has_arrived, arrived.cotangent)
-    states = [each for each in forward.graph.order if is_dropped(each, segment)]
+    states = [node for node in forward.graph.order if is_dropped(node, segment)]
     for node in states:
         (_, edges), inputs = forward.captured[node], forward.inputs(node)
         steps = differentiated(node, forward.graph)
@@ -115,11 +110,11 @@ def repeat(segment: Segment, last: StepNode, backward: Backward, arrived: Contri
 
 def is_dropped(node: Node, segment: Segment) -> bool:
     """Whether the value of a node is not kept for the backward pass of a segment."""
-    return isinstance(node, StepNode) and node.place == Place(segment, False)
+    return isinstance(node, StepNode) and node.place == SegmentPlace(segment, False)
 
 
 def has_arrived(cotangent: Cotangent) -> bool:
-    """What a task waits for that needs a cotangent to be there, and nothing of it."""
+    """The gate of tasks that must wait for a cotangent, but do not use it."""
     return True
 
 
@@ -130,7 +125,7 @@ def send_parts(
     active: list[int],
     saw_value: bool = True,
 ) -> None:
-    """Sends what a task pulled back: to its block, to the neighbours, and to other inputs."""
+    """Sends pulled cotangents to the block, to the neighbours, and to other inputs."""
 
     def part(number: int) -> Any:
         return node.build_pick(backward.tasks, "cotangent", select, pulled, number)
@@ -165,45 +160,43 @@ def map_overlap(
     """The grid after some steps, ``block = step(padded, *shared)``, block by block.
 
     A domain decomposition: before the steps each block gets the edges of its neighbours, corners
-    included, and pads itself at the boundary. The derivative reverses this: the cotangents of what
-    a block got go back to the neighbours, and are added there in a fixed order. So the bits are the
-    same on every scheduler; with other blocks, or another ``fuse``, they agree to rounding with
-    those of the undivided domain.
+    included, and pads itself at the boundary. The derivative reverses this: the edges' cotangents
+    go back to the neighbours, and are added there in a fixed order. So the bits are the same on
+    every scheduler; with other blocks, or another ``fuse``, results agree to rounding.
 
     Parameters
     ----------
     step:
-        a plain function, or what ``delayed`` made of one. It gets a block with ``depth`` more
-        entries on either side of each axis, an array or the pytree of arrays that the grid has, and
-        returns the block without them. It also gets larger blocks than those of the grid, where
-        ``fuse`` is more than one.
+        a plain function, or a result of ``delayed``. It gets a block with ``depth`` more entries on
+        either side of each axis, an array or the grid's pytree of arrays, and returns the block
+        without them. If ``fuse`` is more than one, it also gets larger blocks than the grid's.
     grid:
-        what ``dg.grid`` returned, or a variable that is a grid.
+        a result of ``dg.grid``, or a variable that is a grid.
     shared:
-        further arguments: a grid of the same layout stands for its block, padded like the state, to
-        whose halos the edges are sent once for all steps; anything else is the same for all blocks.
-        May hold variables and other nodes.
+        further arguments: a grid of the same layout stands for its block, padded like the state,
+        with edges that are sent once for all steps; anything else is the same for all blocks. May
+        hold variables and other nodes.
     depth:
-        how many entries beyond its block a step sees; for all axes, or for each.
+        the number of entries beyond its block that a step sees; for all axes, or for each.
     boundary:
-        what is beyond the whole grid: "periodic", "reflect" (mirrored, with the outermost entry
+        the entries beyond the whole grid: "periodic", "reflect" (mirrored, with the outermost entry
         repeated, as in Dask), "nearest" (the outermost entry), or a number. For all axes; or a dict
-        by axis ("periodic" for those that are left out), with pairs for an axis whose sides differ.
-        Where it is a number for the state, parameters on the grid are continued as "nearest".
+        by axis ("periodic" for missing ones), with a pair if the sides of an axis differ. If it is
+        a number for the state, parameters on the grid are continued as "nearest".
     steps:
-        how many steps.
+        the number of steps.
     fuse:
-        how many steps to run between two exchanges. Edges are ``fuse * depth`` wide then, and each
+        the number of steps between two exchanges. Edges are then ``fuse * depth`` wide, and each
         block runs the steps of its halos, too: fewer messages for more work. The blocks must have
         as many entries along each axis. In the backward pass each block runs the steps between two
         exchanges again, from its value before them.
     checkpoints:
-        how many of the values before exchanges the backward pass finds there; it computes the
-        others again, from one that is there to the next. So about ``checkpoints`` and the number of
-        exchanges between two of them are held at a time, and all blocks run their steps once more.
-        None: all are there, and Dask may spill them. Held pullbacks (``vjp``) hold all.
+        the number of values before exchanges that are kept for the backward pass, which computes
+        the others again from these. So about ``checkpoints`` values, and the values between two of
+        them, are held at a time, and all blocks run their steps once more. None: all are kept, and
+        Dask may spill them. Held pullbacks (``vjp``) hold all.
     name:
-        what task keys, errors and the dashboard call it; the step's if not given.
+        its name in task keys, errors and the dashboard; the step's if not given.
 
     Returns
     -------
@@ -213,7 +206,7 @@ def map_overlap(
     Raises
     ------
     TypeError
-        if ``grid`` is none, depth, steps, fuse or checkpoints are no integers, or it is called
+        if ``grid`` is no grid, depth, steps, fuse or checkpoints are no integers, or it is called
         inside a model.
     ValueError
         if grids have different blocks, a block is smaller than the edges that it sends, or the
@@ -235,7 +228,12 @@ def map_overlap(
             f"map_overlap of {model.name!r} was called inside a model, which is one task; call it "
             f"where models are called, and inside a model write a loop (dg.scan) of the whole array"
         )
-    state = require_grid(grid, model.name)
+    state = as_grid(grid)
+    if state is None:
+        raise TypeError(
+            f"map_overlap of {model.name!r} takes a grid; found {describe(grid)}: make one with "
+            f"dg.grid(array, blocks=(2, 2))"
+        )
     axes = len(state.chunks)
     depths = as_depth(depth, axes)
     sides = as_sides(boundary, axes)
@@ -251,18 +249,18 @@ def map_overlap(
     return Grid(tuple(domain.blocks), state.chunks)
 
 
-def places_of(exchanges: int, kept: int | None) -> list[Place | None]:
-    """Of which segment the steps after each exchange are; the segments differ by one at most.
+def places_of(exchanges: int, kept: int | None) -> list[SegmentPlace | None]:
+    """The segment of the steps after each exchange; segments' lengths differ by one at most.
 
-    The states of the last one need not be computed again: nothing is done between the passes.
+    The last segment needs no place: its states are still held when the backward pass begins.
     """
     if kept is None or kept >= exchanges:
         return [None] * exchanges
     bounds = [exchanges * number // kept for number in range(kept + 1)]
-    places: list[Place | None] = []
+    places: list[SegmentPlace | None] = []
     for first, last in itertools.pairwise(bounds[:-1]):
         segment = Segment()
-        places += [Place(segment, at == last - 1) for at in range(first, last)]
+        places += [SegmentPlace(segment, number == last - 1) for number in range(first, last)]
     return places + [None] * (exchanges - len(places))
 
 
@@ -278,18 +276,18 @@ class Domain:
         self.blocks: list[Any] = [as_node(block) for block in state.blocks]
         self._framed: dict[tuple[int, int], list[Any]] = {}  # parameters, by place and width
 
-    def exchange(self, first: int, count: int, shared: tuple, place: Place | None) -> None:
+    def exchange(self, first: int, count: int, shared: tuple, place: SegmentPlace | None) -> None:
         """Records the steps of all blocks up to the next exchange."""
         layout = self._state.layout
         frames = self._frames(count)
-        arguments = [self._for_each_block(n, arg, frames, count) for n, arg in enumerate(shared)]
+        columns = [self._for_each_block(n, arg, frames, count) for n, arg in enumerate(shared)]
         before = self.blocks
         self.blocks = [
             StepNode(
                 self._model,
                 before[number],
                 [before[n] for n, _ in frames[number].parts],
-                tuple([each[number] for each in arguments]),
+                tuple([column[number] for column in columns]),
                 self._steps(frames[number], first, count, str(index)),
                 place,
             )
@@ -297,16 +295,15 @@ class Domain:
         ]
 
     def _steps(self, frame: Frame, first: int, count: int, name: str) -> BlockSteps:
-        sides = self._beyond(frame, self._sides)
+        ends = zip(self._sides, frame.low, frame.high, strict=True)
+        sides = tuple(  # a side with a halo has a neighbour, and no boundary
+            [
+                (None if low_halo else low, None if high_halo else high)
+                for (low, high), low_halo, high_halo in ends
+            ]
+        )
         fields = tuple([(continued(low), continued(high)) for low, high in sides])
         return BlockSteps(NO_CALL, frame, self._depth, sides, fields, first, count, (), name)
-
-    def _beyond(self, frame: Frame, sides: Sides) -> Sides:
-        """What is beyond the sides of a block on which it has no neighbour."""
-        pairs = zip(sides, frame.low, frame.high, strict=True)
-        return tuple(
-            [(None if l else low, None if h else high) for (low, high), l, h in pairs]  # noqa: E741
-        )
 
     def _frames(self, count: int) -> list[Frame]:
         layout, widths = self._state.layout, tuple([count * d for d in self._depth])
@@ -327,16 +324,16 @@ class Domain:
         return [frame_of(layout, index, widths, self._periodic) for index in layout.indices()]
 
     def _for_each_block(self, place: int, arg: Any, frames: list[Frame], count: int) -> list[Any]:
-        found = as_grid(arg)
-        if found is None:
+        grid = as_grid(arg)
+        if grid is None:
             return [arg] * len(self.blocks)
-        if found.chunks != self._state.chunks:
+        if grid.chunks != self._state.chunks:
             raise ValueError(
                 f"map_overlap of {self._model.name!r} got grids of different blocks: the state "
-                f"has chunks {self._state.chunks}, argument {place} {found.chunks}; cut both alike"
+                f"has chunks {self._state.chunks}, argument {place} {grid.chunks}; cut both alike"
             )
         if (place, count) not in self._framed:
-            blocks = [as_node(block) for block in found.blocks]
+            blocks = [as_node(block) for block in grid.blocks]
             self._framed[place, count] = [
                 FrameNode(block, [blocks[n] for n, _ in frame.parts], frame, self._model.name)
                 for block, frame in zip(blocks, frames, strict=True)
@@ -345,39 +342,29 @@ class Domain:
 
 
 def continued(side: Side) -> Side:
-    """What is beyond the boundary of a parameter."""
-    return "nearest" if isinstance(side, Beyond) else side
+    """The boundary of a parameter."""
+    return "nearest" if isinstance(side, ConstantBoundary) else side
 
 
-# --------------------------------------------------------------------------------- what is given
+# ------------------------------------------------------------------------------------- arguments
 
 
-def require_grid(given: Any, name: str) -> Grid:
-    found = as_grid(given)
-    if found is None:
-        raise TypeError(
-            f"map_overlap of {name!r} takes a grid; found {describe(given)}: make one with "
-            f"dg.grid(array, blocks=(2, 2))"
-        )
-    return found
+def require_positive(number: Any, argument: str) -> None:
+    if not is_integer(number):
+        raise TypeError(f"{argument} must be an integer; found {describe(number)}")
+    if number < 1:
+        raise ValueError(f"{argument} must be one or more; found {number}")
 
 
-def require_positive(given: Any, what: str) -> None:
-    if not is_integer(given):
-        raise TypeError(f"{what} must be an integer; found {describe(given)}")
-    if given < 1:
-        raise ValueError(f"{what} must be one or more; found {given}")
-
-
-def as_depth(given: Any, axes: int) -> tuple[int, ...]:
-    each = [given] * axes if is_integer(given) else given
-    if not isinstance(each, list | tuple) or not all(map(is_integer, each)):
-        raise TypeError(f"depth must be an integer, or one for each axis; found {describe(given)}")
-    if len(each) != axes or min(each) < 0:
+def as_depth(depth: Any, axes: int) -> tuple[int, ...]:
+    widths = [depth] * axes if is_integer(depth) else depth
+    if not isinstance(widths, list | tuple) or not all(map(is_integer, widths)):
+        raise TypeError(f"depth must be an integer, or one for each axis; found {describe(depth)}")
+    if len(widths) != axes or min(widths) < 0:
         raise ValueError(
-            f"depth must be zero or more, for each of {axes} axes; found {describe(given)}"
+            f"depth must be zero or more, for each of {axes} axes; found {describe(depth)}"
         )
-    return tuple(map(int, each))
+    return tuple(map(int, widths))
 
 
 def as_sides(boundary: Any, axes: int) -> Sides:
@@ -392,20 +379,20 @@ def as_sides(boundary: Any, axes: int) -> Sides:
     return tuple([pair_of(boundary)] * axes)
 
 
-def pair_of(given: Any) -> tuple[Side, Side]:
-    low, high = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
-    found = side_of(low), side_of(high)
-    if "periodic" in found and found != ("periodic", "periodic"):
-        raise ValueError(f"an axis is periodic on both sides or on none; found {given!r}")
-    return found
+def pair_of(boundary: Any) -> tuple[Side, Side]:
+    is_pair = isinstance(boundary, tuple) and len(boundary) == 2
+    low, high = map(side_of, boundary if is_pair else (boundary, boundary))
+    if "periodic" in (low, high) and low != high:
+        raise ValueError(f"an axis is periodic on both sides or on none; found {boundary!r}")
+    return low, high
 
 
-def side_of(given: Any) -> Side:
-    if isinstance(given, str) and given in KINDS:
-        return given
-    if is_number(given):
-        return Beyond(float(given))
+def side_of(boundary: Any) -> Side:
+    if isinstance(boundary, str) and boundary in KINDS:
+        return boundary
+    if is_number(boundary):
+        return ConstantBoundary(float(boundary))
     raise ValueError(
         f"the boundary must be 'periodic', 'reflect', 'nearest' or a number, by axis or for all; "
-        f"found {describe(given)}"
+        f"found {describe(boundary)}"
     )

@@ -2,12 +2,13 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, Parts, as_axes, call, made_of
+from daskgrad.arrays.chunks import Parts, as_axes, call, made_of, without_axes
 from daskgrad.arrays.elementwise import apply, dtype_of
 from daskgrad.autodiff.models.custom_vjp import custom_vjp
 from daskgrad.graph.nodes import Node
@@ -29,47 +30,36 @@ def tensordot(a: Parts, b: Parts, axes: Any = 2) -> Parts:
     inner = list(itertools.product(*[range(len(a.chunks[n])) for n in of_a]))
 
     def block_at(index: tuple[int, ...]) -> Any:
-        own_a, own_b = index[: len(free_a)], index[len(free_a) :]
-        terms = [
-            call(
-                product,
-                "tensordot",
-                a.block(placed(len(a.chunks), free_a, own_a, of_a, k)),
-                b.block(placed(len(b.chunks), free_b, own_b, of_b, k)),
-            )
+        at_a, at_b = index[: len(free_a)], index[len(free_a) :]
+        pairs = [
+            (a.block(ordered((*free_a, *of_a), (*at_a, *k))), (*free_b, *of_b), (*at_b, *k))
             for k in inner
         ]
-        return sum_of(terms)
+        return sum_of(
+            [call(product, "tensordot", block, b.block(ordered(*at))) for block, *at in pairs]
+        )
 
     chunks = (*[a.chunks[n] for n in free_a], *[b.chunks[n] for n in free_b])
     return made_of(chunks, dtype_of(np.multiply, [a, b]), block_at)
 
 
-def placed(
-    ndim: int,
-    free: Sequence[int],
-    own: Sequence[int],
-    inner: Sequence[int],
-    at: Sequence[int],
-) -> tuple[int, ...]:
-    """The index of a block from its places along the free and along the contracted axes."""
-    found = dict(zip(free, own, strict=True)) | dict(zip(inner, at, strict=True))
-    return tuple([found[axis] for axis in range(ndim)])
+def ordered(axes: Sequence[int], places: Sequence[int]) -> list[int]:
+    """Places along all axes, in the axes' order."""
+    return [place for _, place in sorted(zip(axes, places, strict=True))]
 
 
 def contracted(a: Parts, b: Parts, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if isinstance(axes, int | np.integer):
         last = len(a.chunks)
-        pairs = [list(range(last - int(axes), last)), list(range(int(axes)))]
+        pair = [list(range(last - int(axes), last)), list(range(int(axes)))]
     else:
-        pairs = [[each] if isinstance(each, int) else list(each) for each in axes]
-    ndims = len(a.chunks), len(b.chunks)
-    found = [tuple([n % ndim for n in each]) for each, ndim in zip(pairs, ndims, strict=True)]
-    return found[0], found[1]
+        pair = [[part] if isinstance(part, int) else list(part) for part in axes]
+    of_a, of_b = pair
+    return tuple([n % len(a.chunks) for n in of_a]), tuple([n % len(b.chunks) for n in of_b])
 
 
 def matmul(a: Parts, b: Parts) -> Parts:
-    """Of vectors and matrices."""
+    """The product of vectors and matrices."""
     if not (1 <= len(a.chunks) <= 2 and 1 <= len(b.chunks) <= 2):
         raise TypeError(
             f"@ of a dg.array is for vectors and matrices; found {len(a.chunks)} and "
@@ -79,7 +69,7 @@ def matmul(a: Parts, b: Parts) -> Parts:
 
 
 # -------------------------------------------------------------------------------------------------
-# Reductions: sums, means, products, extrema and norms over axes: of each block, then of blocks.
+# Reductions over axes: of each block, then of the blocks' results.
 
 
 def reduce(
@@ -92,54 +82,41 @@ def reduce(
     """``fun(block, axis=..., keepdims=True)`` of each block, and these joined along the axes."""
     axes = as_axes(axis, len(parts.chunks))
     name = fun.__name__
-    each = functools.partial(fun, axis=axes, keepdims=True)
+    of_block = functools.partial(fun, axis=axes, keepdims=True)
     kept = tuple([(1,) if n in axes else sizes for n, sizes in enumerate(parts.chunks)])
 
     def block_at(index: tuple[int, ...]) -> Any:
-        blocks = [parts.block(i) for i in along(parts.chunks, index, axes)]
-        return join(blocks, each, name)
+        places = [
+            range(len(sizes)) if n in axes else [place]
+            for n, (sizes, place) in enumerate(zip(parts.chunks, index, strict=True))
+        ]
+        return join([parts.block(i) for i in itertools.product(*places)], of_block, name)
 
-    found = made_of(kept, dtype_of(fun, [parts]), block_at)
-    return found if keepdims else without_axes(found, axes)
-
-
-def along(chunks: Chunks, index: Sequence[int], axes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The blocks that one block of a reduction is made of."""
-    places = [
-        range(len(sizes)) if axis in axes else [place]
-        for axis, (sizes, place) in enumerate(zip(chunks, index, strict=True))
-    ]
-    return list(itertools.product(*places))
+    result = made_of(kept, dtype_of(fun, [parts]), block_at)
+    return result if keepdims else without_axes(result, axes)
 
 
-def without_axes(parts: Parts, axes: Sequence[int]) -> Parts:
-    """An array without axes of one entry."""
-    chunks = tuple([sizes for n, sizes in enumerate(parts.chunks) if n not in axes])
-    squeeze = functools.partial(np.squeeze, axis=tuple(axes))
-    blocks = [call(squeeze, "squeeze", block) for block in parts.blocks]
-    return Parts(tuple(blocks), chunks, parts.dtype)
+def added(blocks: Sequence[Any], of_block: Callable, name: str) -> Node:
+    return sum_of([call(of_block, name, block) for block in blocks])
 
 
-def added(blocks: Sequence[Any], each: Callable, name: str) -> Node:
-    return sum_of([call(each, name, block) for block in blocks])
-
-
-def multiplied(blocks: Sequence[Any], each: Callable, name: str) -> Node:
-    nodes = [call(each, name, block) for block in blocks]
+def multiplied(blocks: Sequence[Any], of_block: Callable, name: str) -> Node:
+    nodes = [call(of_block, name, block) for block in blocks]
     return functools.reduce(functools.partial(call, np.multiply, "multiply"), nodes)
 
 
-def extreme(blocks: Sequence[Any], each: Callable, name: str) -> Node:
+def extreme(blocks: Sequence[Any], of_block: Callable, name: str) -> Node:
     if len(blocks) == 1:
-        return call(each, name, blocks[0])
-    pairs = [call(functools.partial(with_count, each=each), name, block) for block in blocks]
+        return call(of_block, name, blocks[0])
+    counted = functools.partial(with_count, of_block=of_block)
+    pairs = [call(counted, name, block) for block in blocks]
     return call(functools.partial(extreme_of, name=name), name, pairs)
 
 
-def with_count(block: Any, each: Any) -> tuple[Any, Any]:
-    """The extremes of a block, and how many of its entries each of them is."""
-    found = each(block)
-    return found, np.sum(block == found, **each.keywords)
+def with_count(block: Any, of_block: Any) -> tuple[Any, Any]:
+    """The extremes of a block, and the number of entries that equal each of them."""
+    extremes = of_block(block)
+    return extremes, np.sum(block == extremes, **of_block.keywords)
 
 
 def extreme_of(pairs: Any, name: str) -> Any:
@@ -149,15 +126,15 @@ def extreme_of(pairs: Any, name: str) -> Any:
 
 @custom_vjp
 def shared(values: Any, counts: Any, name: str) -> Any:
-    """The extremes over the first axis, where each value stands for as many entries as it counts:
-    a derivative is passed on to all of these in equal parts."""
+    """The extremes over the first axis; each value stands for ``counts`` entries, which get equal
+    parts of the derivative."""
     return getattr(np, name)(values, axis=0)
 
 
 def shared_forward(values: Any, counts: Any, name: str) -> tuple[Any, Any]:
-    found = shared(values, counts, name)
-    there = counts * (values == found)
-    return found, there / np.sum(there, axis=0)
+    extremes = shared(values, counts, name)
+    equal = counts * (values == extremes)
+    return extremes, equal / np.sum(equal, axis=0)
 
 
 def shared_backward(shares: Any, cotangent: Any) -> tuple[Any, None, None]:
@@ -165,29 +142,30 @@ def shared_backward(shares: Any, cotangent: Any) -> tuple[Any, None, None]:
 
 
 def shared_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    found, shares = shared_forward(*primals)
-    return found, np.sum(shares * tangents[0], axis=0)
+    extremes, shares = shared_forward(*primals)
+    return extremes, np.sum(shares * tangents[0], axis=0)
 
 
 shared.defvjp(shared_forward, shared_backward)
 shared.defjvp(shared_jvp)
 
 
-def count(parts: Parts, axis: Any) -> int:
-    """How many entries go into one of a reduction."""
-    shape = parts.shape
-    return int(np.prod([shape[axis] for axis in as_axes(axis, len(shape))], dtype=int))
+total = functools.partial(reduce, fun=np.sum, join=added)
+product = functools.partial(reduce, fun=np.prod, join=multiplied)
+largest = functools.partial(reduce, fun=np.max, join=extreme)
+least = functools.partial(reduce, fun=np.min, join=extreme)
 
 
 def mean(parts: Parts, axis: Any, keepdims: bool) -> Parts:
-    total = reduce(parts, axis, keepdims, np.sum, added)
-    return apply(np.divide, "divide", [total, float(count(parts, axis))])
+    shape = parts.shape
+    count = math.prod([shape[n] for n in as_axes(axis, len(shape))])
+    return apply(np.divide, "divide", [total(parts, axis, keepdims), float(count)])
 
 
 def norm(parts: Parts, axis: Any, keepdims: bool) -> Parts:
     """The square root of the sum of squares."""
     squares = apply(square_size, "square", [parts])
-    return apply(np.sqrt, "sqrt", [reduce(squares, axis, keepdims, np.sum, added)])
+    return apply(np.sqrt, "sqrt", [total(squares, axis, keepdims)])
 
 
 def square_size(x: Any) -> Any:

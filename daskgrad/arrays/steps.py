@@ -1,7 +1,7 @@
 """Block steps: the tasks of one block, which runs some steps between two exchanges of edges.
 
-A block's forward task keeps nothing but its value. The backward task gets block and edges once
-more, runs the steps again, and pulls each back, the last one first.
+A block's forward task keeps its value alone. The backward task gets block and edges once more, runs
+the steps again, and pulls each back, the last one first.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,12 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 
 class BlockSteps(NamedTuple):
-    """What one block does between two exchanges.
+    """The steps of one block between two exchanges.
 
-    The inputs of a step are the padded state, and those of ``call`` beside it, of which ``fields``
-    are frames of parameters on the same grid. ``steps`` of them run, from number ``begin`` on; each
-    takes ``depth`` entries off a frame. ``sides`` and ``field_sides``: what is beyond the boundary,
-    of the state and of these parameters. ``active``: the inputs that are differentiated, the state
-    first.
+    The inputs of a step are the padded state, and further inputs of ``call``; ``fields`` are the
+    numbers of frames of parameters on the same grid. ``steps`` steps run, from number ``begin`` on;
+    each takes ``depth`` entries off a frame. ``sides`` and ``field_sides``: the boundary of the
+    state and of the fields. ``active``: the differentiated inputs, the state first.
     """
 
     call: Call
@@ -51,16 +50,15 @@ class BlockSteps(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One step: the padded state and fields that it takes in, and where these fields are in their
-    frames."""
+    """One step: its inputs, the state and fields padded, and the fields' places in their frames."""
 
     number: int
     inputs: list[Any]
     places: tuple[slice, ...]
 
 
-class Block:
-    """The steps of one block, from its value, its neighbours' edges, and the other inputs."""
+class BlockRun:
+    """Runs the steps of one block, from its value, its neighbours' edges, and the other inputs."""
 
     def __init__(self, stage: str, model: Model, steps: BlockSteps, others: Sequence[Any]):
         self._stage = stage
@@ -69,9 +67,13 @@ class Block:
         self._others = list(others)
 
     def turn(self, number: int, state: Any) -> Turn:
-        """The inputs of a step on a state that has the halos of the steps from this one on."""
-        steps = self._steps
-        places = self._within(number)
+        """The inputs of a step, from a state with the halos of this and later steps."""
+        steps, frame = self._steps, self._steps.frame
+        used = [number * width for width in steps.depth]
+        ends = zip(used, frame.low, frame.high, frame.whole, strict=True)
+        places = tuple(
+            [slice(n if low else 0, size - (n if high else 0)) for n, low, high, size in ends]
+        )
         inputs = [pad(state, steps.sides, steps.depth), *self._others]
         for field in steps.fields:
             part = map_leaves(lambda leaf: None if leaf is None else leaf[places], inputs[field])
@@ -93,8 +95,8 @@ class Block:
             tracer = Tracer(self._model, self._steps.call, self._steps.active, turn.inputs)
             value, pullback = tracer.run(turn.inputs)
             leaves = flatten(value)[0]
-            what = f"the step {self._model.name!r} of a grid"
-            require_agreement(expected, fingerprint(leaves), what)
+            subject = f"the step {self._model.name!r} of a grid"
+            require_agreement(expected, fingerprint(leaves), subject)
             pulled = pullback(tuple(map(cotangents.seed, cotangent, leaves)))
             if finite.is_required():
                 finite.require_pulled(self.blame(turn), self._steps.active, pulled)
@@ -104,21 +106,13 @@ class Block:
         place = StepOfBlock(self._steps.name, self._steps.begin + turn.number)
         return Blame(self._stage, self._model, self._steps.call, turn.inputs, place)
 
-    def _within(self, number: int) -> tuple[slice, ...]:
-        """Where in a frame of parameters the frame is that a step's state fills."""
-        frame, found = self._steps.frame, []
-        for width, low, high, size in zip(
-            self._steps.depth, frame.low, frame.high, frame.whole, strict=True
-        ):
-            used = number * width
-            found.append(slice(used if low else 0, size - (used if high else 0)))
-        return tuple(found)
-
     def _require_unpadded(self, value: Any, turn: Turn) -> None:
         """Raises unless a step returned its state without halos."""
         (leaves, structure), (padded, other) = flatten(value), flatten(turn.inputs[0])
         depth = self._steps.depth
-        expected = [without_halo(np.shape(leaf), depth) for leaf in padded]
+        halo = np.array([2 * width for width in depth])
+        axes = len(depth)
+        expected = [(*(np.shape(x)[:axes] - halo), *np.shape(x)[axes:]) for x in padded]
         if structure == other and list(map(np.shape, leaves)) == expected:
             return
         raise ValueError(
@@ -128,65 +122,42 @@ class Block:
         )
 
 
-def without_halo(shape: tuple[int, ...], depth: Sequence[int]) -> tuple[int, ...]:
-    axes = len(depth)
-    sizes = zip(shape[:axes], depth, strict=True)
-    return (*[size - 2 * width for size, width in sizes], *shape[axes:])
-
-
 # --------------------------------------------------------------------------------- the tasks
 
 
-def frame_block(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
-    """A block of parameters within its halos, for all steps."""
-    return assemble(block, edges, frame)
-
-
 def pull_back_frame(cotangent: Cotangent, value: Any, frame: Frame) -> tuple[Any, ...]:
-    """The cotangents of the block and of the neighbours' edges."""
-    own, edges = split(tuple(flatten_cotangent(cotangent, value)), frame)
-    return (Cotangent(own), *strips_of(edges, frame))
-
-
-def flatten_cotangent(cotangent: Cotangent, value: Any) -> Leaves:
-    pairs = zip(cotangent.leaves, flatten(value)[0], strict=True)
-    return tuple([cotangents.seed(each, leaf) for each, leaf in pairs])
+    """The cotangents of a parameter's block and of the neighbours' edges."""
+    leaves = tuple(map(cotangents.seed, cotangent.leaves, flatten(value)[0]))
+    inner, edges = split(leaves, frame)
+    return (Cotangent(inner), *strips_of(edges, frame))
 
 
 def evaluate_block(
     model: Model, steps: BlockSteps, block: Any, edges: Sequence[Edges], others: Sequence[Any]
 ) -> Any:
     """The block after its steps."""
-    return last_state(Block("value", model, steps, others), steps, block, edges)
+    return last_state(BlockRun("value", model, steps, others), steps, block, edges)
 
 
 def capture_block(
     model: Model, steps: BlockSteps, block: Any, edges: Sequence[Edges], others: Sequence[Any]
 ) -> Captured:
-    """The same, for the backward pass, which needs nothing but the value's fingerprint."""
-    value = last_state(Block("forward", model, steps, others), steps, block, edges)
+    """The block after its steps; the backward pass needs only the value's fingerprint."""
+    value = last_state(BlockRun("forward", model, steps, others), steps, block, edges)
     return Captured(value, None, seen_by(steps.active, [block, *others]))
 
 
 def capture_block_when(is_needed: bool, *args: Any) -> Captured:
-    """The same once more, when the backward pass needs it."""
+    """``capture_block`` once more, when the backward pass needs it."""
     return capture_block(*args)
 
 
-def last_state(run: Block, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> Any:
+def last_state(run: BlockRun, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> Any:
     """The block after all steps."""
     state = assemble(block, edges, steps.frame)
     for number in range(steps.steps):
         state = run.advance(run.turn(number, state))
     return state
-
-
-def states_before(run: Block, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> list[Any]:
-    """The states before each step, with their halos."""
-    states = [assemble(block, edges, steps.frame)]
-    for number in range(steps.steps - 1):
-        states.append(run.advance(run.turn(number, states[-1])))
-    return states
 
 
 def pull_back_block(
@@ -201,8 +172,10 @@ def pull_back_block(
 ) -> tuple[Any, ...]:
     """The cotangents of the block, of the neighbours' edges, and of the other active inputs."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
-    run = Block("backward", model, steps, others)
-    before = states_before(run, steps, block, edges)
+    run = BlockRun("backward", model, steps, others)
+    before = [assemble(block, edges, steps.frame)]  # the states before each step, with halos
+    for number in range(steps.steps - 1):
+        before.append(run.advance(run.turn(number, before[-1])))
     arrived = seed(cotangent, captured.value, model)
     expected = captured.fingerprint
     totals = Totals(steps, others)
@@ -214,20 +187,20 @@ def pull_back_block(
         width = len(flatten(state)[0])
         arrived = unpad(pulled[:width], steps.sides, steps.depth)
         totals.add(pulled[width:], turn)
-    own, strips = split(arrived, steps.frame)
+    inner, strips = split(arrived, steps.frame)
     first, *prints = [print_ for print_, _ in captured.seen]
     return (
-        Cotangent(own, first),
+        Cotangent(inner, first),
         *strips_of(strips, steps.frame),
-        *[Cotangent(*each) for each in zip(totals.parts, prints, strict=True)],
+        *map(Cotangent, totals.parts, prints),
     )
 
 
 def strips_of(edges: Sequence[Edges], frame: Frame) -> list[Strips]:
-    """The cotangents of each neighbour's edges, as parts of that neighbour's."""
+    """The cotangents of each neighbour's edges, as parts of the neighbour's cotangent."""
     return [
-        Strips([(edge(way, frame.widths), leaves) for way, leaves in zip(ways, each, strict=True)])
-        for (_, ways), each in zip(frame.parts, edges, strict=True)
+        Strips([(edge(way, frame.widths), leaves) for way, leaves in zip(ways, cut, strict=True)])
+        for (_, ways), cut in zip(frame.parts, edges, strict=True)
     ]
 
 
@@ -236,7 +209,7 @@ class Totals:
 
     def __init__(self, steps: BlockSteps, others: Sequence[Any]):
         self._steps = steps
-        self._values = [flatten(others[each.number - 1])[0] for each in steps.active[1:]]
+        self._values = [flatten(others[source.number - 1])[0] for source in steps.active[1:]]
         self.parts: list[Leaves] = [(None,) * len(values) for values in self._values]
         self._is_owned = False
 
@@ -253,28 +226,27 @@ class Totals:
         self._is_owned = True
 
     def _in_frame(self, leaves: Leaves, values: Sequence[Any], turn: Turn) -> Leaves:
-        """The cotangent of the frame of a field, from that of what a step saw of it."""
+        """The cotangent of a field's frame, from the cotangent of its part in a step."""
         inner = unpad(leaves, self._steps.field_sides, self._steps.depth)
-        found = []
+        wholes = []
         for leaf, value in zip(inner, values, strict=True):
-            if leaf is not None:
-                whole = np.zeros(value.shape, leaf.dtype)
+            whole = None if leaf is None else np.zeros(value.shape, leaf.dtype)
+            if whole is not None:
                 whole[turn.places] = leaf
-                leaf = whole
-            found.append(leaf)
-        return tuple(found)
+            wholes.append(whole)
+        return tuple(wholes)
 
 
 # -------------------------------------------------------------------------------------------------
-# Step nodes: for each block of a grid, the node of its steps, and that of a framed parameter.
+# Step nodes: for each block of a grid, the nodes of its steps, and of framed parameters.
 
 
 class Segment:
     """The steps from one kept state to the next: the backward pass runs them again together."""
 
 
-class Place(NamedTuple):
-    """A segment, and whether the value of a node in it is the kept one at its end."""
+class SegmentPlace(NamedTuple):
+    """The segment of a node, and whether the node's value is the kept one at its end."""
 
     segment: Segment
     is_kept: bool
@@ -309,13 +281,13 @@ class FrameNode(FramedNode):
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         block, *others = inputs
         edges = self.build_edges(tasks, others)
-        args = (frame_block, block, edges, self.frame)
+        args = (assemble, block, edges, self.frame)
         return tasks.add(self.key, *args, annotations=self.annotations)
 
 
 class StepNode(FramedNode):
-    """Some steps of one block; its inputs are the block, what else the steps take in, and the
-    neighbours. ``place``: None if the backward pass finds all states there."""
+    """Some steps of one block; its inputs are the block, further inputs of the steps, and the
+    neighbours. ``place``: None if all states are kept for the backward pass."""
 
     def __init__(
         self,
@@ -324,7 +296,7 @@ class StepNode(FramedNode):
         neighbours: Sequence[Node],
         shared: tuple,
         steps: BlockSteps,
-        place: Place | None = None,
+        place: SegmentPlace | None = None,
     ):
         call, others = make_call(model, (None, *shared), {})
         holes = [(place, number + 1) for place, number in call.holes]
@@ -336,7 +308,7 @@ class StepNode(FramedNode):
         self.steps = steps._replace(call=call, fields=tuple(fields))
         self.frame = steps.frame
         self.place = place
-        self.width = 1 + len(others)  # how many inputs a step takes in
+        self.width = 1 + len(others)  # the number of a step's inputs
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         block, *others = inputs[: self.width]

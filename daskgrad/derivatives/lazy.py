@@ -24,7 +24,7 @@ from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import Forward, build_forward
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import ChunkedVariable, ChunkVariable, Variable
-from daskgrad.tasks.collections import Result, as_dask_array
+from daskgrad.tasks.collections import LazyResult, as_dask_array
 from daskgrad.tasks.task_graph import TaskGraph
 
 
@@ -78,7 +78,8 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     built = tasks.high_level_graph([forward.values[output].key, *asked])
     keys = iter(asked)
     gradients = [gradient_of(leaf, keys, built) for leaf in leaves]
-    return Result(forward.values[output].key, built), optree.tree_unflatten(structure, gradients)
+    value = LazyResult(forward.values[output].key, built)
+    return value, optree.tree_unflatten(structure, gradients)
 
 
 def parts_of(leaf: Variable | ChunkedVariable) -> Sequence[Variable]:
@@ -89,7 +90,7 @@ def parts_of(leaf: Variable | ChunkedVariable) -> Sequence[Variable]:
 def gradient_of(leaf: Variable | ChunkedVariable, keys: Iterator[Key], built: Any) -> Any:
     """The gradient of a variable as a collection; the keys of its parts come next."""
     if not isinstance(leaf, ChunkedVariable):
-        return Result(next(keys), built)
+        return LazyResult(next(keys), built)
     return as_dask_array(built, [next(keys) for _ in leaf.blocks], leaf.chunks, leaf.dtype)
 
 

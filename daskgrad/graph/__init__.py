@@ -1,8 +1,8 @@
 """Graph: the program as it was recorded, and the passes over it.
 
 Calling a model records a node (``nodes``) and runs nothing. ``activity`` finds the nodes between
-the variables and the output; ``forward`` gives each of them a task that keeps its pullback, and
+the variables and the output. ``forward`` gives each of them a task that keeps its pullback, and
 ``backward`` mirrors that: a task a node, in reverse order, which hands cotangents to the node's
-inputs. ``tangents`` records a second graph beside the first, whose models push tangents along. No
-arithmetic is done here: that is what models and values are for.
+inputs. ``tangents`` records a second graph beside the first, whose models push tangents along. The
+room does no arithmetic: models and values do.
 """

@@ -16,12 +16,11 @@ from daskgrad.graph.variables import Variable
 class Graph:
     """The nodes that some outputs depend on, inputs first.
 
-    ``active`` are those on a path from a variable in ``wrt`` to ``output`` that nothing stops: they
-    depend on a variable and matter to the output. ``extras`` are other outputs, of which only the
-    value is wanted. ``here`` are the nodes that run in this process. ``scalars`` are the nodes
-    whose value must be one real number because the output's is, known before anything runs; empty
-    unless ``output_is_scalar``. ``is_watched``: a value may be computed again, and is then compared
-    with the one that its consumers have seen.
+    ``active`` nodes are on a path from a variable in ``wrt`` to ``output`` that nothing stops.
+    ``extras`` are outputs that only need a value. ``here`` are the nodes that run in this process.
+    The values of ``scalars`` must be single real numbers because the output's is; empty unless
+    ``output_is_scalar``. ``is_watched``: a value may be computed again, and is then compared with
+    the one that its consumers have seen.
     """
 
     def __init__(
@@ -37,7 +36,8 @@ class Graph:
         self.active = self._active(reached)
         self.extras = tuple(extras)
         if self.extras or any(node.is_stopped or node.is_settled for node in reached):
-            reached = order([output, *self.extras], is_leaf=self._is_there)
+            outputs = [output, *self.extras]
+            reached = order(outputs, lambda node: node.is_settled and node not in self.active)
         self.order = joined(reached, {output, *self.extras})
         self.output = output
         if self.order is not reached:
@@ -45,12 +45,12 @@ class Graph:
             self.output = next(node for node in self.order if last_of(node) is output)
         self.here = run_here(self.order)
         self.scalars = self._scalars() if output_is_scalar else set()
-        self._told: dict[tuple[Active, ...], tuple[Active, ...]] = {}
+        self._inputs: dict[tuple[Active, ...], tuple[Active, ...]] = {}
 
     def active_inputs(self, node: Node) -> tuple[Active, ...]:
-        """Which inputs are differentiated, and which of them are watched: all but variables.
+        """The differentiated inputs; all but variables and values of this process are watched.
 
-        Of all nodes of which the same is to be told it is one object.
+        Equal tuples are one object.
         """
         active = tuple(
             [
@@ -59,13 +59,13 @@ class Graph:
                 if source in self.active
             ]
         )
-        return self._told.setdefault(active, active)
+        return self._inputs.setdefault(active, active)
 
     def _is_watched(self, source: Node) -> bool:
         return self.is_watched and not isinstance(source, Variable) and source not in self.here
 
     def watched_inputs(self, node: Node) -> set[int]:
-        """The numbers of those that are watched; a sum may have very many."""
+        """The numbers of the watched inputs; a sum may have very many."""
         return {
             number
             for number, source in enumerate(node.inputs)
@@ -89,13 +89,13 @@ class Graph:
 
     @functools.cached_property
     def used_once(self) -> set[Node]:
-        """The nodes whose value exactly one active node takes in."""
+        """The nodes with exactly one active consumer."""
         uses = Counter([source for node in self.active for source in node.inputs])
         return {source for source, count in uses.items() if count == 1}
 
     @functools.cached_property
     def inputs_of_one_call(self) -> set[Node]:
-        """The nodes whose value one model takes in, and nothing else, so that it may run there."""
+        """The nodes with one model as their only consumer, which may run where the value is."""
         uses = Counter([source for node in self.order for source in node.inputs])
         calls = [node for node in self.active if isinstance(node, CallNode)]
         pairs = [(node, *node.inputs) for node in calls if len(node.inputs) == 1]
@@ -105,16 +105,12 @@ class Graph:
             if uses[source] == 1 and node.annotations == source.annotations
         }
 
-    def _is_there(self, node: Node) -> bool:
-        """Whether a value has been computed already and is not differentiated."""
-        return node.is_settled and node not in self.active
-
     def _active(self, reached: Iterable[Node]) -> set[Node]:
         active: set[Node] = set()
         for node in reached:
             sources = () if node.is_stopped else node.inputs
-            is_own = isinstance(node, Variable) and node.root in self.wrt
-            if is_own or any(source in active for source in sources):
+            is_wanted = isinstance(node, Variable) and node.root in self.wrt
+            if is_wanted or any(source in active for source in sources):
                 active.add(node)
         return active
 
@@ -134,7 +130,7 @@ def keeps_scalars(node: Node) -> bool:
 
 
 def leaves_in(node: Node) -> Sequence[Any]:
-    """The arrays that a node brings into a graph: its own, or constants of a call."""
+    """The arrays that a node brings into a graph: a variable's, or constants."""
     if isinstance(node, Variable):
         return node.leaves
     if isinstance(node, Constant):

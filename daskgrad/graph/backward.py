@@ -1,7 +1,7 @@
 """The backward graph, which mirrors the forward graph: one task a node, in reverse order.
 
-Each task pulls the cotangent of its node's value back to the cotangents of the active inputs. Where
-a value was used more than once, its cotangents are added in the order in which it was used.
+Each task pulls the cotangent of its node's value back to the cotangents of the active inputs. The
+cotangents of a value that was used several times are added in the order of the uses.
 """
 
 import itertools
@@ -28,10 +28,10 @@ from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 class Contribution(NamedTuple):
     """The cotangent that one consumer returns for a value, or a reference to it.
 
-    ``saw_value``: the consumer worked on the value itself. A sum only passes on the cotangent of
-    its own value, whose fingerprint is not that of its input. So ``sums`` refers to what each sum
-    has seen (``Fingerprints``), with the number of the input that the value is. ``is_item``: it may
-    be a ``Portion``, the cotangent of one item of the value.
+    ``saw_value``: the consumer worked on the value itself. A sum passes on the cotangent of its own
+    value, with another fingerprint; so ``sums`` refers to the ``Fingerprints`` that each sum has
+    seen, with the number of the value among its inputs. ``is_item``: it may be a ``Portion``, the
+    cotangent of one item of the value.
     """
 
     cotangent: Any
@@ -42,7 +42,7 @@ class Contribution(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Backward:
-    """The backward pass, while its tasks are added: what has arrived at each node so far.
+    """The backward pass, while its tasks are added: the contributions to each node so far.
 
     ``repeated``: the parts of the forward pass whose tasks were added once more.
     """
@@ -54,7 +54,7 @@ class Backward:
     repeated: set[Any] = field(default_factory=set)
 
     def send(self, node: Node, contribution: Contribution) -> None:
-        """Hands a cotangent to an input if that is active."""
+        """Hands a cotangent to an input if the input is active."""
         if node in self.graph.active:
             self.contributions[node].append(contribution)
 
@@ -68,13 +68,13 @@ class Backward:
             self.send(source, Contribution(pick))
 
     def value_elsewhere(self, node: Node, arrived: Contribution) -> Any:
-        """What others have seen of a value, if the cotangent carries no fingerprint of it."""
+        """A value as others have seen it, if the cotangent carries no fingerprint of it."""
         if arrived.sums:
             return seen_in_sums(arrived)
         return None if arrived.saw_value else self.forward.values[node]
 
     def build_fingerprints(self, node: Node, arrived: Contribution, names: str) -> Any:
-        """Builds a task that compares what a sum and its consumers have seen, and returns it."""
+        """Builds a task that compares, and returns, the fingerprints of a sum and its consumers."""
         args = (self.forward.added[node], arrived.cotangent, seen_in_sums(arrived), names)
         return node.build_task(self.tasks, "cotangent", fingerprints_of, *args)
 
@@ -89,9 +89,9 @@ def build_backward(
 ) -> dict[Variable, Any]:
     """Builds the tasks of the backward pass, from the cotangent of the output.
 
+    Returns a reference to the cotangent of each variable, or part of one, that it reached.
     ``saw_value``: the cotangent carries the fingerprint of the output's value.
-    Returns a reference to the cotangent of each variable, or part of one, that a cotangent reached,
-    and of the nodes that run in this process: ``pull_here`` pulls these back.
+    Nodes that run in this process count as variables: ``pull_here`` pulls these back.
     """
     graph = forward.graph
     backward = Backward(graph, forward, tasks)
@@ -133,7 +133,7 @@ def pull_here(
 
 
 def accumulate(node: Node, backward: Backward) -> Contribution:
-    """Adds what the consumers of a value returned, in their order, along the tree."""
+    """Adds the contributions of a value's consumers, in their order, along the tree."""
     returned = backward.contributions.pop(node)[::-1]  # held no longer than it is used
 
     def add(group: Sequence[Contribution], is_last: bool) -> Contribution:

@@ -1,4 +1,4 @@
-"""Black boxes: models whose differences are tasks of the graph, beside the one of their value."""
+"""Black boxes: models whose differences are tasks of the graph, beside the value's task."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,32 +26,31 @@ def finite_difference(
 ) -> "BlackBox":
     """Makes a model of a black box, which is differentiated by differences of its values.
 
-    ``fun`` is any function of arrays and other arguments: one that starts a program, or calls
-    Fortran. Where a call of the model stands in a graph and is differentiated, the forward pass
-    evaluates it at displaced arguments in separate tasks, at most 64, and the pullback is the
-    transposed Jacobian. In a sum (``dg.map_sum``) the evaluations of a term run in the task of its
-    block; within a model they run at once.
+    ``fun`` is any function of arrays and other arguments: it may start a program, or call Fortran.
+    If a call in a graph is differentiated, the forward pass evaluates it at displaced arguments in
+    separate tasks, at most 64, and the pullback is the transposed Jacobian. In a sum
+    (``dg.map_sum``) the evaluations of a term run in the task of its block; within a model they run
+    at once.
 
     Parameters
     ----------
     method:
-        "central" evaluates twice for each real number in the arguments that are differentiated: the
-        error is O(h²), and rounding O(ε/h). "complex-step" evaluates once, at x + ih: the error is
-        O(h²), without rounding; ``fun`` must compute in complex numbers, analytically: no ``abs``,
-        no conjugates, no comparisons of imaginary parts. (W. Squire and G. Trapp, SIAM Review 40,
-        1998.)
+        "central" evaluates twice for each real number in the differentiated arguments: the error is
+        O(h²), and rounding O(ε/h). "complex-step" evaluates once, at x + ih: the error is O(h²),
+        without rounding; ``fun`` must be analytic in complex numbers: no ``abs``, no conjugates, no
+        comparisons of imaginary parts. (W. Squire and G. Trapp, SIAM Review 40, 1998.)
     step:
         h, relative to ``max(1, |x|)`` for each number x. The default is ε^(1/3) for "central", with
         ε of the coarser of the argument's and the value's dtype (the error is then of the order
         of ε^(2/3) for functions of order one), and 1e-20 for "complex-step". Scale arguments that
         are much smaller than one, or give a smaller step.
     name:
-        what task keys, errors and the dashboard call it; the function's name if not given.
+        its name in task keys, errors and the dashboard; the function's name if not given.
 
     Forward mode evaluates in one direction, in which no number moves by more than its h. There are
-    first derivatives only: second ones are an error that says so (``dg.gnvp`` needs none of its
-    residuals). Complex arguments count twice, and are for "central". The Jacobian of a call is kept
-    until the backward pass, dense.
+    first derivatives only: second ones are an error (``dg.gnvp`` needs none of its residuals).
+    Complex arguments count twice, and need "central". The dense Jacobian of a call is kept until
+    the backward pass.
 
     Raises
     ------
@@ -76,32 +75,24 @@ def finite_difference(
         require_number(step, "step", is_positive=True)
     require_name(name, "a model")
     box = Differenced(fun, Scheme(method, step), name)
-    return BlackBox(Model(box, box.name), box.scheme)
+    return BlackBox(Model(box, box.name))
 
 
 class BlackBox(DelayedModel):
-    """A model whose calls are differentiated by differences."""
-
-    def __init__(self, model: Model, scheme: Scheme):
-        super().__init__(model)
-        self.scheme = scheme
+    """A model with calls that are differentiated by differences."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Records a node; within a model, where nothing is recorded, the value itself."""
         leaves = flatten((args, kwargs))[0]
         if inside_model() and not any(isinstance(leaf, Node) for leaf in leaves):
             return self.model.fun(*args, **kwargs)
-        return BlackBoxNode(self.model, args, kwargs, self.scheme)
+        return BlackBoxNode(self.model, args, kwargs)
 
 
 class BlackBoxNode(CallNode):
     """One call of a black box."""
 
     is_one_run = False
-
-    def __init__(self, model: Model, args: tuple, kwargs: dict, scheme: Scheme):
-        super().__init__(model, args, kwargs)
-        self.scheme = scheme
 
 
 @forward_tasks.register
@@ -112,17 +103,17 @@ def _(node: BlackBoxNode, forward: Forward) -> None:
     forward.active[node] = forward.graph.active_inputs(node)
     model, call, active, inputs = forward.called(node)
     value = node.build_task(tasks, "value", evaluate, model, call, inputs)
-    stride = stride_of([node.inputs[number] for number, *_ in active])
-    args = (difference, node.scheme, model, call, active)
+    total = task_count([node.inputs[number] for number, *_ in active])
+    args = (difference, node.model.fun.scheme, model, call, active)
     parts = [
-        node.build_task(tasks, "forward", *args, first, stride, inputs) for first in range(stride)
+        node.build_task(tasks, "forward", *args, first, total, inputs) for first in range(total)
     ]
     collected = (model, call, active, inputs, value, parts)
     forward.captured[node] = node.build_task(tasks, "forward", collect, *collected)
     forward.values[node] = value
 
 
-def stride_of(active: Sequence[Node]) -> int:
+def task_count(active: Sequence[Node]) -> int:
     """The number of tasks; with n tasks, each takes every n-th entry of the arguments."""
     variables = [source for source in active if isinstance(source, Variable)]
     if len(variables) < len(active):

@@ -48,42 +48,41 @@ def delayed(
     ----------
     fun:
         a function of arrays and other arguments that returns numbers, arrays, or dicts, lists and
-        tuples of them. It may run more than once for one gradient (where its pullback moved between
+        tuples of them. It may run more than once for one gradient (if its pullback moved between
         processes), so it must return the same value for the same arguments. It must not write into
-        them: others use the same arrays, which are read-only while it runs (lists and dicts are its
-        own).
+        arrays, which others use and which are read-only while it runs; lists and dicts are its own.
     name:
-        what task keys, errors and the dashboard call it; the function's name if not given.
+        its name in task keys, errors and the dashboard; the function's name if not given.
     backend:
         the library that it is written for, which differentiates it: "autograd", "jax", "torch", or
-        the name of one that ``register_backend`` made known.
+        a name that ``register_backend`` made known.
     keep:
-        what is kept between the two passes: the "tape"; the "gradient" (of a model that
-        returns one real number); nothing ("recompute": the model runs again in the backward
-        pass); or "auto": the gradient of a real number where it is no larger than what the tape
-        holds, or than 64 kB, and in sums; else the tape.
+        the residuals between the two passes: the "tape"; the "gradient" (if the model returns one
+        real number); none ("recompute": the model runs again in the backward pass); or "auto": a
+        real number's gradient in sums, and if it is no larger than the tape, or than 64 kB; else
+        the tape.
     compile:
-        whether the NumPy calls of the model and of its pullback are written down once for each kind
-        of arguments, and later calls run these instead of the model. The bits are the same. "auto":
-        where a call is repeated often, and the model's code tells that it is a function of its
-        arguments alone; ``True``: the user vouches for that; ``False``: never. What "auto" means
-        can be changed by ``daskgrad.compile`` in ``dask.config``. Calls are compared with the model
-        now and then; ``dg.explain`` tells what became of a model (see ``docs/backends.md``).
+        whether the NumPy calls of the model and of its pullback are recorded once for each kind of
+        arguments, and later calls run these instead of the model. The bits are the same. "auto":
+        if a call is repeated often, and the model's code is plainly a function of its arguments
+        alone; ``True``: the user vouches for that; ``False``: never. ``daskgrad.compile`` in
+        ``dask.config`` changes the meaning of "auto". Calls are compared with the model now and
+        then; ``dg.explain`` tells the state of a model (see ``docs/backends.md``).
     gradient:
         whether ``fun`` returns a pair (value, gradient), as SciPy's ``jac=True`` functions do. The
         value is one real number. The gradient of a function of one positional argument is in that
         argument's structure; else it is a tuple with an entry for each positional argument, None
-        where it has no derivative. Complex arguments follow autograd's convention, as
-        ``value_and_grad`` does. Nothing is traced, so ``fun`` may do whatever it likes. There are
-        no second derivatives; that the gradient is right is not promised: ``dg.check_grads`` tells.
+        for an argument without a derivative. Complex arguments follow autograd's convention, as
+        ``value_and_grad`` does. Nothing is traced, so ``fun`` may do anything. There are no second
+        derivatives. A right gradient is not promised: ``dg.check_grads`` checks it.
 
     Raises
     ------
     TypeError
         if ``fun`` cannot be called, is async or yields, or the name is not a string.
     ValueError
-        for an unknown backend, ``keep`` or ``compile``, or if a model of another backend is to be
-        compiled; if a model that brings its gradient is to be compiled, or is of another backend.
+        for an unknown backend, ``keep`` or ``compile``; if a model of a backend other than autograd
+        is to be compiled; if a model with its own gradient is to be compiled, or has a backend.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
 
@@ -112,26 +111,21 @@ def delayed(
         )
     require_name(name, "a model")
     require_choice(keep, KEEP, "keep")
-    how = setting("compile") if compile == "auto" else compile
-    if how not in COMPILE:
-        raise ValueError(f"compile must be 'auto', True or False; found {describe(how)}")
+    mode = setting("compile") if compile == "auto" else compile
+    if mode not in COMPILE:
+        raise ValueError(f"compile must be 'auto', True or False; found {describe(mode)}")
     if gradient:
-        require_plain(backend, compile)
+        if compile is True or backend != "autograd":
+            option = "compile=True" if compile is True else f"backend={backend!r}"
+            raise ValueError(
+                f"gradient=True is for a function that returns its own gradient, so no library "
+                f"differentiates it; found {option}: leave one of them out"
+            )
         made = WithGradient(fun, name or function_name(fun))
         return DelayedModel(Model(made, made.name, registry.BY_HAND, keep))
-    compiled = registry.compiled(backend, how)  # which is loaded when it is needed
+    compiled = registry.compiled(backend, mode)  # which is loaded when it is needed
     registry.load(backend)
     return DelayedModel(Model(fun, name or function_name(fun), compiled, keep))
-
-
-def require_plain(backend: Any, compile: bool | str) -> None:
-    """Raises if a model that brings its own gradient is to be differentiated, too."""
-    asked = "compile=True" if compile is True else f"backend={backend!r}"
-    if compile is True or backend != "autograd":
-        raise ValueError(
-            f"gradient=True is for a function that returns its own gradient, so no library "
-            f"differentiates it; found {asked}: leave one of them out"
-        )
 
 
 def require_name(name: Any, of: str) -> None:
@@ -140,7 +134,7 @@ def require_name(name: Any, of: str) -> None:
 
 
 def as_model(fun: Any, name: str | None = None) -> Model:
-    """The model of a plain function or of a result of ``delayed``, with a name if one is given."""
+    """The model of a plain function or of a result of ``delayed``; ``name`` replaces its name."""
     if not callable(fun):
         raise TypeError(
             f"the first argument must be a model, which is a function; found {describe(fun)}"

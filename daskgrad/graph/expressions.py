@@ -1,4 +1,4 @@
-"""Expressions: calls of NumPy between models, joined into one node where they hang together.
+"""Expressions: connected calls of NumPy between models, joined into one node.
 
 A graph has one node for each expression: its last call, with all others in the node's model. An
 expression of small variables alone runs in the calling thread, in both passes: it costs no task.
@@ -22,7 +22,7 @@ MOST_INPUTS = 16  # of an expression: all of them are in memory at once
 class Expression:
     """The function of an expression: calls, each of which takes in inputs and earlier results.
 
-    ``sources`` are their numbers, call by call; ``places`` tell where the calls stand.
+    ``sources`` are their numbers, call by call; ``places`` are the calls' lines in the program.
     """
 
     functions: tuple[Callable, ...]
@@ -76,8 +76,8 @@ class ExpressionNode(CallNode):
 def joined(nodes: list[Node], kept: Collection[Node]) -> list[Node]:
     """The nodes, inputs first, with expressions in the place of their calls.
 
-    A call joins the expression of its only consumers, unless its value is among the ``kept``, or it
-    can run in this process and they cannot.
+    A call joins the expression of its only consumers, unless it is among the ``kept`` nodes, or can
+    run in this process and they cannot.
     """
     light: dict[Node, None] = {}
     of_sums: set[Node] = set()  # operators that pass cotangents on to sums: see ``Operator``

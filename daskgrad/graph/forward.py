@@ -1,7 +1,7 @@
-"""The forward graph: one task a node that keeps its pullback, one that passes its value on.
+"""The forward graph: a task a node that keeps its pullback, and one that passes its value on.
 
-A consumer depends only on the value task, and so never pulls residuals over the network. Within one
-process there is no value task: consumers take the value out of the captured call themselves.
+A consumer depends on the value task alone, and so never pulls residuals over the network. Within
+one process there is no value task: consumers take the value out of the captured call themselves.
 """
 
 from functools import singledispatch
@@ -19,11 +19,10 @@ from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 
 
 class DirectSums(dict[Any, Any]):
-    """The nodes of sums that are evaluated outside of the graph.
+    """The nodes of sums that are evaluated outside of the graph, by the keys of their input tasks.
 
-    The keys are those of the tasks that gather the inputs of a sum. ``client`` is the one that Dask
-    would compute with, or None without a cluster. When this is no longer open, further sums become
-    tasks.
+    ``client``: Dask would compute with it; None without a cluster. Once this is no longer open,
+    further sums become tasks.
     """
 
     def __init__(self, client: Any):
@@ -35,7 +34,7 @@ class DirectSums(dict[Any, Any]):
 class Forward:
     """The forward pass, while its tasks are added: a reference to each value and captured call.
 
-    ``direct`` takes in the sums that are evaluated outside of the graph; None: all are tasks.
+    ``direct`` takes in sums that are evaluated outside of the graph; None: all are tasks.
     ``here`` is the part of the pass that runs in this process, while the tasks are added.
     """
 
@@ -54,7 +53,7 @@ class Forward:
         self.staying = graph.inputs_of_one_call if tasks.is_for_cluster else ()  # need not travel
         self.captured: dict[Node, Any] = {}
         self.active: dict[CallNode, tuple[Active, ...]] = {}  # inputs, as they were then
-        self.added: dict[Node, Any] = {}  # sums, with what they have seen of their terms
+        self.added: dict[Node, Any] = {}  # sums, with the fingerprints of their terms
 
     @property
     def here(self) -> "Forward":
@@ -64,25 +63,24 @@ class Forward:
         return [self.values[source] for source in node.inputs]
 
     def called(self, node: CallNode) -> tuple[Any, Call, tuple[Active, ...], list[Any]]:
-        """Which model is called with what: what both passes tell the tasks of a node.
+        """The model and its arguments, for the tasks of a node in both passes.
 
-        It is made for each anew, and not kept, since the garbage collector goes through all that
-        a graph of many nodes keeps, again and again.
+        Made for each pass anew, since the garbage collector goes again and again through all that
+        a graph of many nodes keeps.
         """
         model = self.tasks.shared(node.model)
         return model, node.call, self.active[node], self.inputs(node)
 
     def is_direct(self, node: Node) -> bool:
         """Whether a node is a sum that is evaluated outside of the graph."""
-        if self.direct is None or not self.direct.is_open:
-            return False
-        return node.is_direct(self.graph, self.direct.client)
+        direct = self.direct
+        return direct is not None and direct.is_open and node.is_direct(self.graph, direct.client)
 
 
 class Values(dict[Node, Any]):
     """A reference to each value; variables and constants enter the graph when a task takes them.
 
-    No task takes a variable whose items are summed over: its blocks are sent instead.
+    No task takes a variable if its items are summed over: its blocks are sent instead.
     """
 
     def __init__(self, tasks: TaskGraph):
@@ -150,7 +148,7 @@ def _(node: CallNode, forward: Forward) -> None:
 def pass_value_on(node: Node, forward: Forward, captured: Any) -> None:
     """Builds the task that takes the value out of the captured call.
 
-    A single model that takes in this value and nothing else runs beside it, and needs no such task.
+    A single model that takes in this value and nothing else runs beside it, and needs no task.
     """
     stays = node in forward.staying
     forward.values[node] = forward.tasks.pick(

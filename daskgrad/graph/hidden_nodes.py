@@ -1,4 +1,4 @@
-"""Hidden nodes: those that functions, containers and objects hold and a pytree does not show."""
+"""Hidden nodes: nodes in functions, containers and objects, which a pytree does not show."""
 
 import functools
 import itertools
@@ -26,35 +26,35 @@ def find_hidden(kind: type, thing: Any) -> Any:
     """The first object of a class among the first 100 objects in a thing, or ``None``."""
     if isinstance(thing, PLAIN) or (type(thing) is types.FunctionType and not held_by(thing)):
         return None
-    found = [thing]
-    for part in found:  # grows during the loop
+    objects = [thing]
+    for part in objects:  # grows during the loop
         if isinstance(part, kind):
             return part
-        room = LOOKED_AT - len(found)
+        room = LOOKED_AT - len(objects)
         if room > 0:
-            found.extend(itertools.islice(parts_of(part), room))
+            objects.extend(itertools.islice(parts_of(part), room))
     return None
 
 
 def containers_in(thing: Any) -> list[Any]:
-    """A tuple and the lists, tuples and dicts in it, among the first 100 that are met."""
-    found = [thing]
-    for container in found:  # grows during the loop
+    """A tuple and the lists, tuples and dicts in it, the first 100 of them."""
+    containers = [thing]
+    for container in containers:  # grows during the loop
         parts = container.values() if isinstance(container, dict) else container
         inner = [part for part in itertools.islice(parts, LOOKED_AT) if type(part) in NESTED]
-        found.extend(inner[: LOOKED_AT - len(found)])
-    return found
+        containers.extend(inner[: LOOKED_AT - len(containers)])
+    return containers
 
 
 def parts_of(thing: Any) -> Iterable[Any]:
-    """The objects that an object holds, as far as models may reach them."""
+    """The objects in an object that models may reach."""
     if type(thing) is types.FunctionType:
         return held_by(thing)
     if isinstance(thing, PLAIN):
         return ()
     if isinstance(thing, np.ndarray):
         return thing.flat if thing.dtype == object else ()
-    if hasattr(type(thing), "__dlpack__"):  # an array of another library: numbers alone
+    if hasattr(type(thing), "__dlpack__"):  # another library's array has numbers alone
         return ()
     if isinstance(thing, CONTAINERS):
         return thing

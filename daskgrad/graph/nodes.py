@@ -1,4 +1,4 @@
-"""Nodes: what the user writes. Calling a model records a node; nothing runs.
+"""Nodes: recorded calls of models. Recording runs nothing.
 
 A node is a Dask collection: computing it gives its value and traces nothing.
 """
@@ -30,22 +30,22 @@ from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 
-SHOWN = 8  # names of what a node takes in
+SHOWN = 8  # names of inputs
 NO_KEYWORDS: dict[str, Any] = {}
 NO_ANNOTATIONS: dict[str, Any] = {}  # of nearly all nodes; nobody changes a node's annotations
-HEAVY = 2**16  # bytes from which on a constant array is a key of its own, and not part of a task
+HEAVY = 2**16  # bytes: a larger constant array has its own key, and is not part of a task
 
 names = Names()
 
 
 class Node(Collection, ArrayOperators):
-    """One recorded call: its name, the nodes it takes in, and how its value is computed.
+    """One recorded call: its name, the nodes it takes in, and the tasks of its value.
 
-    ``key_name`` is what its tasks' keys call it, by which Dask's dashboard groups them. ``stage``:
-    the first word of the keys of the tasks that compute its value. ``is_stopped``: derivatives do
-    not go through it to what it takes in. ``model``: what it calls, or None; ``call``: with what.
-    ``is_one_run``: its model runs once, or again and again, but never beside itself. ``is_light``:
-    a call of NumPy between models, recorded by its own operators; it may join others in one node
+    ``key_name`` is its name in keys, by which Dask's dashboard groups tasks. ``stage``: the first
+    word of the keys of its value's tasks. ``is_stopped``: derivatives do not go through it to its
+    inputs. ``model`` and ``call``: the called model and its arguments, or None. ``is_one_run``: its
+    model runs once, or again and again, but never beside itself. ``is_light``: a call of NumPy
+    between models, recorded by its own operators; it may join others in one node
     (``graph.expressions``). ``is_here``: its value is in this process, or can be computed in it.
     """
 
@@ -68,23 +68,23 @@ class Node(Collection, ArrayOperators):
         return f"<{type(self).__name__} {self.name}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what kind of node it is, what it takes in, and its state."""
-        inputs = [each.name for each in self.inputs]
+        """For notebooks: the kind of node, its inputs, and its state."""
+        inputs = [source.name for source in self.inputs]
         shown = ", ".join(inputs[:SHOWN]) + (f" … {len(inputs):,} nodes" * (len(inputs) > SHOWN))
         rows = [*self.about_model(), ("takes in", shown or "no node")]
         return node_table(type(self).__name__, self.name, rows, self.held)
 
     def visualize(self, filename: str | None = None, shapes: bool = True) -> Any:
-        """The graph of this node's value, and beside it the mirrored graph of its cotangents.
+        """Draws the graph of this node's value, and beside it the mirrored graph of cotangents.
 
-        As ``dg.visualize`` draws it, which documents the arguments, the result and errors; with
-        respect to all variables, and for a cotangent of ones.
+        ``dg.visualize`` documents the arguments, the result and errors. The graph is with respect
+        to all variables, for a cotangent of ones.
         """
         preview = importlib.import_module("daskgrad.derivatives.preview")  # a room above
         return preview.visualize_node(self, filename, shapes)
 
     def about_model(self) -> list[tuple[str, str]]:
-        """For notebooks: which model it calls, and how that is differentiated."""
+        """For notebooks: the model that it calls, and how it is differentiated."""
         return []
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
@@ -96,7 +96,7 @@ class Node(Collection, ArrayOperators):
         return tasks.add(tasks.key(stage, self.key_name), fun, *args, annotations=self.annotations)
 
     def build_pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
-        """As ``build_task``, for a part of a result: see ``TaskGraph.pick``."""
+        """Builds the task of a part of a result, as ``TaskGraph.pick`` does."""
         return tasks.pick(stage, self.key_name, fun, *args, annotations=self.annotations)
 
     def is_direct(self, graph: Any, client: Any) -> bool:
@@ -140,10 +140,10 @@ class Constant(Node):
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         if is_collection(self.value):
             return tasks.include(self.value)
-        return tasks.constant(self.value, self.name, contiguous_here)
+        return tasks.constant(self.value, self.name, lambda value: contiguous(brought_here(value)))
 
     def build_graph(self) -> Any:
-        """Its value under its own key: in the graphs of other nodes it has that of the value."""
+        """Its value under its own key; in the graphs of other nodes it has the value's key."""
         tasks = TaskGraph()
         tasks.add(self.key, same, self.build_value(tasks, []))
         return tasks.high_level_graph([self.key])
@@ -156,12 +156,8 @@ def same(value: Any) -> Any:
     return value
 
 
-def contiguous_here(value: Any) -> Any:
-    return contiguous(brought_here(value))
-
-
 class CallNode(Node):
-    """A model called on arguments, some of which are nodes."""
+    """A model called on arguments with some nodes among them."""
 
     is_one_run = True
     place: tuple[str, int] | None = None  # file and line, if it ``is_light``
@@ -193,11 +189,17 @@ class ItemNode(CallNode):
 
 def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
     """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
+    argument = f"an argument of model {model.name!r}"
     if model.operator is None:
         require_no_node_in(model.fun, f"the function of model {model.name!r}")
     if not kwargs and are_distinct_nodes(args):
         return call_of_leaves(len(args)), list(args)
-    leaves, structure = arguments_apart(args, kwargs, model.name)
+    if not kwargs and all(isinstance(arg, Node | np.ndarray) for arg in args):  # nearly always
+        leaves, structure = list(args), call_of_leaves(len(args)).structure
+    else:
+        leaves, spec = flatten((args, kwargs))
+        structure = Structure(spec)
+        require_no_node_as_key((args, kwargs), argument)
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
     for position, leaf in enumerate(leaves):
@@ -205,9 +207,8 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
             continue
         node = as_node(leaf)
         if node is None:
-            what = f"an argument of model {model.name!r}"
-            require_no_node_in(leaf, what)
-            leaves[position] = contiguous(leaf, what)
+            require_no_node_in(leaf, argument)
+            leaves[position] = contiguous(leaf, argument)
             continue
         number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
         holes.append((position, number))
@@ -221,18 +222,9 @@ def are_distinct_nodes(args: tuple) -> bool:
     return all([isinstance(arg, Node) for arg in args]) and len({*args}) == len(args)
 
 
-def arguments_apart(args: tuple, kwargs: dict, name: str) -> tuple[list[Any], Structure]:
-    """The leaves of the arguments of a model, and their structure."""
-    if not kwargs and all(isinstance(arg, Node | np.ndarray) for arg in args):  # nearly always
-        return list(args), call_of_leaves(len(args)).structure
-    leaves, structure = flatten((args, kwargs))
-    require_no_node_as_key((args, kwargs), name)
-    return leaves, Structure(structure)
-
-
 @functools.lru_cache(maxsize=64)
 def call_of_leaves(count: int) -> Call:
-    """The call on so many nodes: one object for all nodes whose models are called in this way."""
+    """The call on so many nodes: one object for each number."""
     structure = Structure(flatten(((0.0,) * count, {}))[1])
     return Call((None,) * count, structure, tuple([(n, n) for n in range(count)]))
 
@@ -252,7 +244,7 @@ class OnlyItems:
 
 
 def require_no_node_in(leaf: Any, where: str) -> None:
-    """Raises if a leaf hides a node: that would be a constant, and its derivative zero."""
+    """Raises if a leaf hides a node, which would be a constant, with a zero derivative."""
     if isinstance(leaf, OnlyItems):
         raise TypeError(
             f"{where} is {describe(leaf)}, whose items models get one by one; sum over it with "
@@ -272,7 +264,7 @@ def require_no_node_in(leaf: Any, where: str) -> None:
 def order(
     outputs: Iterable[Node], is_leaf: Callable[[Node], bool] = lambda node: False
 ) -> list[Node]:
-    """All nodes that the outputs depend on, inputs first; nothing below an ``is_leaf`` node."""
+    """All nodes that the outputs depend on, inputs first; none below an ``is_leaf`` node."""
     done: dict[Node, None] = {}
     stack = list(outputs)[::-1]
     while stack:
@@ -286,21 +278,21 @@ def order(
     return list(done)
 
 
-def require_no_node_as_key(arguments: tuple[tuple, dict], name: str) -> None:
-    """Raises if a dict has a node for a key, which is not a leaf: its derivative would be lost."""
+def require_no_node_as_key(arguments: tuple[tuple, dict], where: str) -> None:
+    """Raises if a dict has a node for a key, which is no leaf: its derivative would be lost."""
     args, kwargs = arguments
     if NESTED.isdisjoint(map(type, (*args, *kwargs.values()))):  # nearly always
         return
     for container in containers_in(arguments):
         if isinstance(container, dict) and any(isinstance(key, Node) for key in container):
             raise TypeError(
-                f"an argument of model {name!r} is a dict with a node for a key, and keys are "
-                f"constants; pass nodes as values"
+                f"{where} is a dict with a node for a key, and keys are constants; pass nodes as "
+                f"values"
             )
 
 
 def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
-    """A graph of Dask's that computes the outputs' values, and the keys of these."""
+    """Dask's graph of the outputs' values, and the values' keys."""
     tasks = TaskGraph()
     for node in unsettled(outputs):
         node.own_arrays()
@@ -321,21 +313,21 @@ def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
 
 
 def is_chain(nodes: Iterable[Node]) -> bool:
-    """Whether each model takes in what the one before returns, so that none runs beside another;
-    ``nodes`` have inputs first."""
+    """Whether each model takes in the value before, so that none runs beside another; ``nodes``
+    have inputs first."""
     calls = [node for node in nodes if node.model is not None]
     return all([node.is_one_run for node in calls]) and all(
-        [any([before is each for each in node.inputs]) for before, node in pairwise(calls)]
+        [any([before is source for source in node.inputs]) for before, node in pairwise(calls)]
     )
 
 
 def unsettled(outputs: Iterable[Node]) -> list[Node]:
-    """All nodes that the outputs depend on and whose values are not there yet, inputs first."""
+    """All nodes that the outputs depend on and that have no value yet, inputs first."""
     return order(outputs, is_leaf=lambda node: node.is_settled)
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:
-    """Builds the tasks of one node's value, given those of its inputs, or refers to its results."""
+    """Builds the tasks of one node's value, on its inputs' tasks, or refers to its results."""
     if node.is_settled:
         return tasks.include(node)
     return node.build_value(tasks, [values[source] for source in node.inputs])

@@ -9,8 +9,8 @@ import optree
 from daskgrad.autodiff.values.descriptions import nbytes, table
 from daskgrad.autodiff.values.trees import flatten
 
-LEAVES = 20  # of a value, that are shown one by one
-BACKENDS = {  # as users ask for those that have no name of their own
+LEAVES = 20  # of a value that are shown one by one
+BACKENDS = {  # options by which users ask for backends that they do not name
     "cautious": 'autograd, compile="auto"',
     "compiled": "autograd, compile=True",
     "by_hand": "autograd, gradient=True",
@@ -19,9 +19,9 @@ HEAD = ("dtype", "shape", "bytes")
 
 
 def node_table(kind: str, name: str, rows: Sequence[tuple[str, str]], held: Any) -> str:
-    """What a node is, its state, and its value's leaves where that is here.
+    """The kind of a node, its state, and its value's leaves if the value is in this process.
 
-    ``held``: what it holds if it was persisted: a value in a node of Dask's, or a future.
+    ``held``: of a persisted node, a value in a node of Dask's, or a future.
     """
     if held is None:
         return table("", (kind, name), [*rows, ("state", "recorded; computing it runs its models")])
@@ -33,7 +33,7 @@ def node_table(kind: str, name: str, rows: Sequence[tuple[str, str]], held: Any)
 
 
 def leaves_table(kind: str, name: str, leaves: Sequence[Any], structure: optree.PyTreeSpec) -> str:
-    """Dtype, shape and bytes of each leaf of a value, under the path that leads to it."""
+    """Dtype, shape and bytes of each leaf of a value, under its path."""
     paths = [accessor.codify(name) for accessor in optree.treespec_accessors(structure)]
     rows = [(path, *about(leaf)) for path, leaf in zip(paths, leaves, strict=True)]
     if len(rows) > LEAVES:

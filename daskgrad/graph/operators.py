@@ -1,7 +1,7 @@
 """Operators: Python's operators, and NumPy's functions and methods, on nodes. They record a call.
 
-What needs a value (a comparison, ``len``) has it of variables, and of NumPy's calls on variables;
-of other nodes it is an error that says what to do.
+An operation that needs a value (a comparison, ``len``) gets it from variables, and from NumPy's
+calls on variables; on other nodes it is an error with advice.
 """
 
 import functools
@@ -70,7 +70,7 @@ def get_attribute(array: Any, name: str) -> Any:
 
 
 def records(model: Model) -> tuple[Callable, Callable]:
-    """Methods for an operator that record a call of a model, as is and with operands swapped."""
+    """An operator's methods, which record a call of a model: plain, and with operands swapped."""
 
     def method(self: Any, other: Any) -> Any:
         return NotImplemented if takes_nodes(other) else self.record(model, (self, other))
@@ -82,12 +82,12 @@ def records(model: Model) -> tuple[Callable, Callable]:
 
 
 def takes_nodes(operand: Any) -> bool:
-    """Whether an operand is of a class that knows nodes, and what an operator of both is."""
+    """Whether an operand's class has operators for nodes."""
     return getattr(type(operand), "takes_nodes", False)
 
 
 def refuses(question: str, instead: str = "") -> Callable:
-    """A method that raises, since it needs a value; ``instead``: what to write."""
+    """A method that raises, since it needs a value; ``instead`` is the code to write."""
 
     def method(self: Any, *_: Any, **__: Any) -> Any:
         raise refusal(self, question, instead)

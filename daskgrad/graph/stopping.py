@@ -1,7 +1,7 @@
-"""Stopping: where derivatives end. ``stop_gradient`` and ``value``, in graphs and in models.
+"""Stopping: ``stop_gradient`` and ``value`` end derivatives, in graphs and in models.
 
-In a graph a cut is a node that is never active, so what lies only behind it gets no backward tasks.
-In a model it is the backend's, whose boxes or tracers stand in the place of arrays.
+In a graph a stopped node is never active, so nodes that lie only behind it get no backward tasks.
+In a model the backend stops its own boxes or tracers.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class StopGradient(Node):
 
 
 def stop_gradient(x: Any) -> Any:
-    """The same value, which counts as a constant: its derivative is zero.
+    """Returns the value as a constant, with a derivative of zero.
 
     Works in graphs and within models, first and nested derivatives alike, and on pytrees: on each
     leaf alone.
@@ -35,13 +35,13 @@ def stop_gradient(x: Any) -> Any:
     Parameters
     ----------
     x:
-        a node or a variable (the result has the same value, and what lies only behind it gets no
-        backward tasks); within a model any array or number of its backend. Anything else is
+        a node or a variable (the result has the same value, and nodes that lie only behind it get
+        no backward tasks); within a model any array or number of its backend. Anything else is
         returned as it is.
 
-    Not noticed: that a derivative is zero because everything was stopped. There is a warning if the
-    output does not depend on an argument in the graph, and none within a model. Whatever reaches a
-    model through a closure or a global is a constant without ``stop_gradient``.
+    Nobody notices a derivative that is zero because everything was stopped: there is a warning if
+    the output does not depend on an argument in the graph, and none within a model. Values that
+    reach a model through a closure or a global are constants without ``stop_gradient``.
 
     Examples
     --------
@@ -54,12 +54,12 @@ def stop_gradient(x: Any) -> Any:
 def value(x: Any) -> Any:
     """The plain number or array within a model, for indices, logging and branches.
 
-    While a model is differentiated, its arguments and what it computes from them are boxes or
-    tracers of a backend; this takes out what is in them, through all nested derivatives, leaf by
-    leaf of a pytree. Plain values are returned as they are.
+    While a model is differentiated, its arguments and all that it computes from them are boxes or
+    tracers of a backend. This function takes the plain values out of them, through all nested
+    derivatives, leaf by leaf of a pytree. Plain values are returned as they are.
 
-    Whatever is computed with it has no derivative, and there is no warning: ``x * dg.value(x)`` has
-    the derivative ``dg.value(x)``. ``dg.check_grads`` finds it.
+    The result is a constant, without a warning: ``x * dg.value(x)`` has the derivative
+    ``dg.value(x)``. ``dg.check_grads`` finds this.
 
     Raises
     ------

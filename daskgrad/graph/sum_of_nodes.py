@@ -18,7 +18,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 class AddedNode(Node):
     """A node whose value is added up; ``may_be_empty``: a term may turn out to have no items.
 
-    ``adder_name``: what keys of additions call it.
+    ``adder_name``: its name in the keys of additions.
     """
 
     may_be_empty = False
@@ -27,14 +27,14 @@ class AddedNode(Node):
 
     @property
     def places(self) -> Sequence[Any]:
-        """How errors call the terms: nodes by their names, blocks by their first items."""
+        """The terms' names in errors: of nodes their names, of blocks their first items."""
         return [repr(source.name) for source in self.inputs]
 
 
 class SumNode(AddedNode):
     """The sum of nodes of one structure and shape.
 
-    It passes its cotangent on to its terms, with fingerprints of the values that it added up.
+    It passes its cotangent on to the terms, with fingerprints of the values that it added up.
     """
 
     is_elementwise = True
@@ -49,7 +49,7 @@ class SumNode(AddedNode):
 
 
 def sum_of(nodes: Sequence[Node], name: str = "sum", summation: str = "pairwise") -> Node:
-    """The sum of nodes; that of a single node is the node itself."""
+    """The sum of nodes; a single node is its own sum."""
     return SumNode(nodes, name, summation) if len(nodes) > 1 else nodes[0]
 
 
@@ -65,9 +65,9 @@ def build_sum(
 ) -> Any:
     """Builds the tasks that add up terms; ``are_all``: there are no others.
 
-    ``fun(terms, summation, is_last, name, places)`` adds up some of them; without places cotangents
-    of ``of``. The tasks have the name and the annotations of ``of``, or else of the node; the last
-    one has the ``key``, if there is one.
+    ``fun(terms, summation, is_last, name, places)`` adds up some terms; without places, cotangents
+    of the node ``of``. The tasks have the name and annotations of ``of``, or else of ``node``; the
+    last one has the ``key``, if there is one.
     """
     named = node if of is None else of
     known = node.places if of is None and len(terms) == len(node.places) else []
@@ -89,9 +89,9 @@ def build_sum(
 
 
 def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Sequence[Any]) -> None:
-    """Builds the tasks that add up values, and keep what they have seen for the backward pass.
+    """Builds the tasks that add up values, and keep the values' fingerprints.
 
-    The output of a gradient keeps nothing: see ``waits_for_value``.
+    The output of a gradient keeps none: see ``waits_for_value``.
     """
     if node is forward.graph.output and node in forward.graph.scalars:
         forward.values[node] = build_sum(node, forward.tasks, values)
@@ -104,8 +104,8 @@ def build_sum_with_fingerprints(node: AddedNode, forward: Forward, values: Seque
 def waits_for_value(node: AddedNode, backward: Backward, arrived: Contribution) -> bool:
     """Whether the cotangent of a sum arrives after its value.
 
-    One that is known earlier must not wait: no term would be pulled back before all have run, and
-    all their tapes would be held until then.
+    A cotangent that is known earlier must not wait: no term would be pulled back, and all tapes
+    would be held, until all terms have run.
     """
     is_known = isinstance(arrived.cotangent, Cotangent) and not arrived.saw_value
     return node in backward.forward.added and not is_known

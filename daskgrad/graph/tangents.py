@@ -1,9 +1,9 @@
 """Tangents: nodes that push tangents forward along a graph, recorded beside its own.
 
-To each active node goes one whose value is a dual: the value and its tangents. The new nodes are
+Each active node gets a node whose value is a dual: the value and its tangents. The new nodes are
 nodes like others, so that forward mode runs as any graph does, and its backward pass is the
-Hessian-vector product. Where only the tangent of an output is wanted, nodes that are linear need no
-values of their inputs, and sums over items stay sums of single numbers.
+Hessian-vector product. If only an output's tangent is wanted, linear nodes need no values of their
+inputs, and sums over items stay sums of single numbers.
 """
 
 from functools import singledispatch
@@ -48,26 +48,26 @@ class Tangents:
         self.constant_terms: dict[Node, None] = {}  # no tangent depends on them; must be numbers
 
     def dual(self, node: Node) -> Any:
-        """Stands for an active node whose value and tangents are wanted."""
+        """Stands for the value and tangents of an active node."""
         if node not in self._duals:
             self._record({node}, set())
         return self._duals[node]
 
     def dual_as_node(self, node: Node) -> Node:
-        """A node whose value is the dual of any node."""
+        """The dual of any node, as a node."""
         if node not in self.graph.active:
             return ZERO_TANGENTS(node, self._count)
         dual = self.dual(node)
         return PAIR(*dual) if isinstance(dual, Dual) else dual
 
     def tangent(self, node: Node) -> Any:
-        """Stands for an active node of which only the one tangent is wanted."""
+        """Stands for an active node if only its one tangent is wanted."""
         if node not in self._tangents:
             self._record(set(), {node})
         return self._tangents[node]
 
     def arguments(self, node: Node) -> list[Any]:
-        """The inputs of a node, with duals in the place of the active ones."""
+        """The inputs of a node, with duals for the active ones."""
         return [
             self._duals[source] if source in self.graph.active else source for source in node.inputs
         ]
@@ -89,7 +89,7 @@ class Tangents:
         return Dual(variable, self.of_variable(variable))
 
     def _record(self, duals: set[Node], tangents: set[Node]) -> None:
-        """Records what the nodes in ``duals`` and ``tangents`` need, inputs first."""
+        """Records the duals and tangents of these nodes, and of their inputs, inputs first."""
         for node in reversed(self.graph.order):
             active = [source for source in node.inputs if source in self.graph.active]
             if node in tangents and node not in duals and is_linear(node, self.graph):
@@ -100,8 +100,7 @@ class Tangents:
             if node in duals:
                 self._duals[node] = annotate(push_node(node, self, False), node)
             if node in tangents:
-                takes_dual = node in self._duals and not isinstance(node, Variable)
-                if takes_dual:
+                if node in self._duals and not isinstance(node, Variable):
                     dual = self._duals[node]
                     made = dual.tangents[0] if isinstance(dual, Dual) else TANGENT(dual)
                 else:
@@ -110,7 +109,7 @@ class Tangents:
 
 
 def part(of: Variable, root: Variable) -> Variable:
-    """The same part of another variable of the same structure."""
+    """The part of another variable, of the same structure, that corresponds to ``of``."""
     leaves = root.leaves[of.first_leaf : of.first_leaf + len(of.leaves)]
     value = optree.tree_unflatten(of.structure, leaves)
     return Variable(value, f"tangent of {of.name}", root, of.first_leaf)
@@ -158,13 +157,14 @@ def _(node: CallNode, tangents: Tangents, tangent_only: bool) -> Any:
 
 @push_node.register
 def _(node: ItemNode, tangents: Tangents, tangent_only: bool) -> Any:
-    """The item of a dual is a dual, taken out as the item is; variables are items side by side."""
+    """The item of a dual is a dual, taken out as the item is; of variables, items side by side."""
     args, kwargs = node.call.arguments(tangents.arguments(node))
-    of, index = args
-    if not isinstance(of, Dual):
+    container, index = args
+    if not isinstance(container, Dual):
         made = ItemNode(tangents.model(node.model, False), args, kwargs)
         return TANGENT(made) if tangent_only else made
-    items = [ItemNode(node.model, (each, index), {}) for each in (of.value, *of.tangents)]
+    parts = (container.value, *container.tangents)
+    items = [ItemNode(node.model, (part, index), {}) for part in parts]
     return items[1] if tangent_only else Dual(items[0], tuple(items[1:]))
 
 
@@ -178,7 +178,7 @@ def _(node: CallNode, graph: Graph) -> bool:
 
 
 def require_numbers_left_out(node: CallNode, tangents: Tangents) -> None:
-    """Raises unless the operands that the tangent does not depend on are numbers, too."""
+    """Raises unless the inactive operands, too, are numbers."""
     args, _ = node.call.arguments(node.inputs)
     for arg in args:
         if isinstance(arg, Node):
@@ -199,11 +199,9 @@ def operands_active(node: CallNode, graph: Graph) -> list[bool]:
 
 def linear_tangent(node: CallNode, tangents: Tangents) -> Any:
     """The tangent of a sum, difference, multiple or quotient of numbers."""
-    graph = tangents.graph
-    are_active = operands_active(node, graph)
-    args, _ = node.call.arguments(
-        [tangents.tangent(s) if s in graph.active else s for s in node.inputs]
-    )
+    active = tangents.graph.active
+    are_active = operands_active(node, tangents.graph)
+    args, _ = node.call.arguments([tangents.tangent(s) if s in active else s for s in node.inputs])
     require_numbers_left_out(node, tangents)
     signs = node.model.operator.signs if node.model.operator else ()
     if signs and not all(are_active):

@@ -1,4 +1,4 @@
-"""Variables: the leaves of a graph that it is differentiated with respect to."""
+"""Variables: the leaves of a graph with respect to which it is differentiated."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from daskgrad.tasks.collections import (
     is_collection,
     is_dask_array,
     require_known_chunks,
-    what_stands_at,
+    task_of,
 )
 from daskgrad.tasks.task_graph import TaskGraph
 
@@ -34,8 +34,8 @@ class Variable(Node):
 
     An item of a container is a variable, too, and a part of its container: its cotangent goes to
     the leaves of the ``root`` from ``first_leaf`` on. ``is_recorded``: it stands for an argument of
-    a function that is differentiated. ``is_borrowed``: its arrays belong to the caller.
-    ``is_here``: none of its arrays is elsewhere.
+    a differentiated function. ``is_borrowed``: its arrays belong to the caller. ``is_here``: none
+    of its arrays is elsewhere.
     """
 
     is_recorded = False
@@ -52,7 +52,7 @@ class Variable(Node):
             if isinstance(leaf, Elsewhere):
                 self.is_here = False
         self.asked: tuple[int, ...] = ()
-        self._container = container  # not itself: a cycle would keep copies until it is collected
+        self._container = container  # not itself: a cycle would keep copies until a collection
         self.first_leaf = first_leaf
         self._parts: weakref.WeakValueDictionary[Any, Variable] | None = None
         self._children: Children | None = None
@@ -99,19 +99,18 @@ class Variable(Node):
         return own_result, (take, *args)
 
     def own_arrays(self) -> None:
-        """Copies the arrays if they are borrowed, so that nobody else can change them."""
+        """Copies borrowed arrays, so that nobody else can change them."""
         if self._container is not None:
             self.root.own_arrays()
         elif self._shown is not None:
             self._shown.own_arrays()
         elif self.is_borrowed:
-            here = map(brought_here, self.leaves)
-            copies = [x.copy(order="A") if isinstance(x, np.ndarray) else x for x in here]
-            self._show(copies)
+            arrays = map(brought_here, self.leaves)
+            self._show([x.copy(order="A") if isinstance(x, np.ndarray) else x for x in arrays])
             self.is_borrowed = False
 
     def as_constant(self) -> "Variable":
-        """Another variable that shows the same arrays, which nobody differentiates."""
+        """Another variable of the same arrays, which nobody differentiates."""
         constant = Variable(self.primal, self.name)
         constant.key = self.key  # so that the value enters a graph once
         constant._shown = self
@@ -121,7 +120,7 @@ class Variable(Node):
         return constant
 
     def _show(self, leaves: list[Any]) -> None:
-        """Replaces its arrays by others with the same numbers, wherever they are shown."""
+        """Replaces its arrays by copies, in its parts and constants, too."""
         self.leaves = leaves
         self.primal = optree.tree_unflatten(self.structure, leaves)
         for part in list((self._parts or {}).values()):
@@ -164,8 +163,8 @@ class Variable(Node):
         return len(self.primal) if isinstance(self.primal, SEQUENCES) else super().__len__()
 
     def for_user(self) -> Any:
-        """Itself; or its parts in the class of its value, if an attribute of variables would be
-        taken for a field of that name."""
+        """Itself; or the value's class with variables for fields, if a field is called as an
+        attribute of variables."""
         value_class: Any = type(self.primal)
         if not (has_attributes_of_variables(value_class) and self.is_container):
             return self
@@ -182,7 +181,7 @@ class Variable(Node):
             raise
 
     def _part(self, entry: Any) -> "Variable":
-        """One child of the container, under the index, key or field name that ``optree`` gives."""
+        """A child of the container, by ``optree``'s entry: an index, a key or a field name."""
         if self._parts is None:
             self._parts = weakref.WeakValueDictionary()
         part = self._parts.get(entry)
@@ -207,7 +206,7 @@ class Variable(Node):
 
 @functools.lru_cache(256)
 def has_attributes_of_variables(cls: type) -> bool:
-    """Whether a named tuple or a dataclass has attributes that are called as some of variables."""
+    """Whether a named tuple or a dataclass has an attribute that variables have, too."""
     if dataclasses.is_dataclass(cls):
         fields = [field.name for field in dataclasses.fields(cls)]
     elif hasattr(cls, "_fields"):
@@ -232,10 +231,10 @@ def copy_variable(value: Any, name: str) -> Variable:
 
 
 def borrow_variable(value: Any, name: str) -> Variable:
-    """A variable with the caller's own arrays, which nobody may write into while it is used."""
-    made = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), value), name)
-    made.is_borrowed = True
-    return made
+    """A variable with the caller's arrays, which nobody may write into while it is used."""
+    borrowed = Variable(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), value), name)
+    borrowed.is_borrowed = True
+    return borrowed
 
 
 OTHER_DERIVATIVE = (
@@ -245,7 +244,7 @@ OTHER_DERIVATIVE = (
 
 
 def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
-    """A leaf as models get it; ``copy``: with memory of its own in any case."""
+    """A leaf as models get it; with its own memory if ``copy``."""
     if type(leaf) in BOXES:
         return leaf
     if isinstance(leaf, Node):
@@ -280,7 +279,7 @@ def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class ChunkedValue:
-    """What is known of an array that is not in this process."""
+    """Shape and dtype of an array that is not in this process."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -291,22 +290,20 @@ class ChunkedValue:
 
 
 class ChunkVariable(Variable):
-    """One chunk of a dask Array: a variable whose value Dask has, or computes."""
+    """One chunk of a dask Array: a variable with a value that Dask has, or computes."""
 
     is_settled = True
     is_here = False
 
     def __init__(self, chunk: Any, known: ChunkedValue, name: str):
         super().__init__(known, name)
-        self.key = what_stands_at(chunk).key
+        self.key = task_of(chunk).key
         self._graph = chunk.__dask_graph__()
 
 
 class ChunkedVariable(Node):
-    """A dask Array as a variable, of which ``dg.array`` and ``dg.grid`` are made.
-
-    ``blocks`` has the variables of its chunks, in C order.
-    """
+    """A dask Array as a variable, for ``dg.array`` and ``dg.grid``; ``blocks``: the variables of
+    its chunks, in C order."""
 
     def __init__(self, name: str, blocks: tuple[ChunkVariable, ...], chunks: Any, dtype: np.dtype):
         super().__init__(name, ())
@@ -338,8 +335,7 @@ def chunked_variable(array: Any, name: str) -> ChunkedVariable:
     return ChunkedVariable(name, tuple(blocks), array.chunks, array.dtype)
 
 
-# -------------------------------------------------------------------------------------------------
-# variable: what a user differentiates with respect to.
+# ---------------------------------------------------------------------------------------- variable
 
 
 def variable(value: Any, name: str | None = None) -> Any:
@@ -351,9 +347,9 @@ def variable(value: Any, name: str | None = None) -> Any:
     called as an attribute of variables, such as ``name`` or ``leaves``, is itself returned, with
     variables for its fields.
 
-    Or it is a dask Array of these, whose chunks stay where they are: ``dg.array(x)`` and
-    ``dg.grid(x)`` take such a variable, and ``dg.differentiate`` returns its gradient as a dask
-    Array of the same chunks.
+    Or it is a dask Array of floats or complex numbers, and its chunks stay in place:
+    ``dg.array(x)`` and ``dg.grid(x)`` take the variable, and ``dg.differentiate`` returns its
+    gradient as a dask Array of the same chunks.
 
     Raises
     ------
@@ -362,8 +358,8 @@ def variable(value: Any, name: str | None = None) -> Any:
         such as a masked array, if a dask Array has no float or complex numbers, or if the name is
         not a string.
     ValueError
-        for a broadcast array whose copy would take more than a gigabyte, and for a dask Array whose
-        chunks are not known.
+        for a broadcast array with a copy of more than a gigabyte, and for a dask Array with unknown
+        chunks.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Loop nodes: a loop outside of models is recorded as one node, and so are its tangents."""
+"""Loop nodes: a loop outside of models is one node, and so are its tangents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daskgrad.autodiff.models.duals import Dual
@@ -32,10 +32,8 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 
 class LoopNode(Node):
-    """A loop of ``model(state, x, *shared)``; its inputs are the state, ``xs`` if there are such,
-    and the nodes in ``shared``. Its value is the last state, or with ``outputs`` a pair of that and
-    these.
-    """
+    """A loop of ``model(state, x, *shared)``; its inputs are the state, ``xs`` if it has them, and
+    the nodes in ``shared``. Its value is the last state, or with ``outputs`` (last, outputs)."""
 
     is_one_run = True
 
@@ -50,47 +48,31 @@ class LoopNode(Node):
         limit: Limit = AUTO,
     ):
         has_xs = xs is not None
-        own = 1 + has_xs
-        call, shared_inputs = make_call(model, (*[None] * own, *shared), {})
-        holes = [(place, number + own) for place, number in call.holes]
-        call = call._replace(holes=(*[(n, n) for n in range(own)], *holes))
-        fields = [as_one_node(state, "state", model)]
-        fields += [as_one_node(xs, "xs", model)] if has_xs else []
-        super().__init__(model.name, [*fields, *shared_inputs])
+        first = 1 + has_xs
+        call, shared_inputs = make_call(model, (*[None] * first, *shared), {})
+        holes = [(place, number + first) for place, number in call.holes]
+        call = call._replace(holes=(*[(n, n) for n in range(first)], *holes))
+        changing = [as_one_node(state, "state", model)]
+        changing += [as_one_node(xs, "xs", model)] if has_xs else []
+        super().__init__(model.name, [*changing, *shared_inputs])
         self.model = model
         self.call = call
         self.loop = Loop(call, steps, has_xs, outputs)
         self.limit = limit
-
-    def pieces(self) -> list[Piece]:
-        """What its tasks run, in one pass."""
-        schedules = as_schedules(self.loop.steps, self.limit, known_nbytes(self.inputs[0]))
-        return [Piece(schedule, self.limit) for schedule in schedules]
 
     def differentiated(self, graph: Graph) -> Loop:
         """The loop, with its active inputs."""
         return self.loop.differentiated(graph.active_inputs(self))
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        tasks.share([self.model, self.model])
-        (state, *rest), total, parts = inputs, None, []
-        pieces, how = self.pieces(), self.loop.outputs
-        for piece in pieces:
-            args = (tasks.shared(self.model), self.loop, piece, [state, *rest], total)
-            pair = self.build_task(tasks, self.stage, evaluate_piece, *args)
-            state = self.build_pick(tasks, "value", first_of, pair)
-            if how is not None:
-                parts.append(self.build_pick(tasks, "value", second_of, pair))
-                total = parts[-1] if how == "sum" else None
-        if how is None:
-            return self.under_key(tasks, first_of, pair)
-        return self.under_key(
-            tasks, with_outputs, state, parts[-1:] if how == "sum" else parts, how
+        pieces, state, outputs = build_pieces(
+            self, tasks, self.loop, inputs, (self.stage, evaluate_piece, first_of, second_of)
         )
-
-    def under_key(self, tasks: TaskGraph, fun: Callable, *args: Any) -> Any:
-        """The task whose result is the node's value."""
-        return tasks.add(self.key, fun, *args, annotations=self.annotations)
+        if self.loop.outputs is None:
+            args: tuple = (first_of, pieces[-1].result)
+        else:
+            args = (with_outputs, state, outputs, self.loop.outputs)
+        return tasks.add(self.key, *args, annotations=self.annotations)
 
 
 def first_of(pair: Sequence[Any]) -> Any:
@@ -101,26 +83,51 @@ def second_of(pair: Sequence[Any]) -> Any:
     return pair[1]
 
 
-def as_one_node(tree: Any, what: str, model: Model) -> Node:
+def as_one_node(tree: Any, role: str, model: Model) -> Node:
     """One node for a pytree that may hold nodes."""
     if isinstance(tree, Node):
         return tree
     leaves = flatten(tree)[0]
     if any(isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves):
         return TOGETHER(tree)
-    named = f"the {what} of the loop {model.name!r}"
-    return Constant(map_leaves(lambda leaf: checked_leaf(leaf, named, copy=False), tree))
+    name = f"the {role} of the loop {model.name!r}"
+    return Constant(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), tree))
 
 
 TOGETHER = delayed(lambda tree: tree, name="together")
 
 
-def known_nbytes(node: Node) -> int | None:
-    """The bytes of a value that is known before anything runs."""
-    if isinstance(node, Variable):
-        return nbytes_of(node.primal)
-    is_known = isinstance(node, Constant) and not is_collection(node.value)
-    return nbytes_of(node.value) if is_known else None
+class BuiltPiece(NamedTuple):
+    """A piece in a pass: references to its task's result and to its inputs."""
+
+    piece: Piece
+    result: Any
+    inputs: list[Any]
+
+
+def build_pieces(
+    node: LoopNode, tasks: TaskGraph, loop: Loop, inputs: Sequence[Any], kind: tuple
+) -> tuple[list[BuiltPiece], Any, list[Any]]:
+    """Builds the tasks of the pieces; returns them, the last state, and the parts of the outputs.
+
+    ``kind``: the tasks' stage and function, and functions of a result: its state, its outputs.
+    """
+    stage, fun, state_of, outputs_of = kind
+    source = node.inputs[0]
+    nbytes = nbytes_of(source.primal) if isinstance(source, Variable) else None
+    if isinstance(source, Constant) and not is_collection(source.value):
+        nbytes = nbytes_of(source.value)
+    tasks.share([node.model, node.model])  # it is in every task
+    (state, *others), total, parts, pieces = inputs, None, [], []
+    for schedule in as_schedules(loop.steps, node.limit, nbytes):
+        piece = Piece(schedule, node.limit)
+        args = (tasks.shared(node.model), loop, piece, [state, *others], total)
+        pieces.append(BuiltPiece(piece, node.build_task(tasks, stage, fun, *args), args[3]))
+        state = node.build_pick(tasks, "value", state_of, pieces[-1].result)
+        if loop.outputs is not None:
+            parts.append(node.build_pick(tasks, "value", outputs_of, pieces[-1].result))
+            total = parts[-1] if loop.outputs == "sum" else None
+    return pieces, state, parts[-1:] if loop.outputs == "sum" else parts
 
 
 # ------------------------------------------------------------------------------------ tangents
@@ -129,14 +136,14 @@ def known_nbytes(node: Node) -> int | None:
 @push_node.register
 def _(node: LoopNode, tangents: Tangents, tangent_only: bool) -> Node:
     """The loop of the states' duals."""
-    own = 1 + node.loop.has_xs
-    duals = [tangents.dual_as_node(source) for source in node.inputs[:own]]
-    args, _ = node.loop.call.arguments([*duals, *tangents.arguments(node)[own:]])
+    first = 1 + node.loop.has_xs
+    duals = [tangents.dual_as_node(source) for source in node.inputs[:first]]
+    args, _ = node.loop.call.arguments([*duals, *tangents.arguments(node)[first:]])
     dual: Node = LoopNode(
         tangents.model(node.model, False),
         duals[0],
         node.loop.steps,
-        args[own:],
+        args[first:],
         duals[1] if node.loop.has_xs else None,
         node.loop.outputs,
         node.limit,
@@ -159,45 +166,27 @@ TOGETHER_DUAL = delayed(dual_of_pair, name="together")
 # -------------------------------------------------------------------------------------------------
 # The passes of loops: the tasks of a loop's pieces, forward and backward.
 #
-# Nothing of the backward pass can start before the cotangent is there, since each piece waits for
-# that of its last state: so states that are computed again never pile up.
-
-
-class CapturedPiece(NamedTuple):
-    """A piece in the forward pass: references to its captured run and to its inputs."""
-
-    piece: Piece
-    captured: Any
-    inputs: list[Any]
+# No task of the backward pass can start before the cotangent has arrived, since each piece waits
+# for the cotangent of its last state: so states that are computed again never pile up.
 
 
 class CapturedLoop(NamedTuple):
     """A loop in the forward pass; ``outputs`` refers to its captured value, if it has outputs."""
 
-    pieces: list[CapturedPiece]
+    pieces: list[BuiltPiece]
     outputs: Any
 
 
 @forward_tasks.register
 def _(node: LoopNode, forward: Forward) -> None:
-    tasks, loop, how = forward.tasks, node.differentiated(forward.graph), node.loop.outputs
-    tasks.share([node.model, node.model])  # it is in every task
-    (state, *rest), total, parts, pieces = forward.inputs(node), None, [], []
-    for piece in node.pieces():
-        inputs = [state, *rest]
-        args = (tasks.shared(node.model), loop, piece, inputs, total)
-        captured = node.build_task(tasks, "forward", capture_piece, *args)
-        pieces.append(CapturedPiece(piece, captured, inputs))
-        state = node.build_pick(tasks, "value", value_of, captured)
-        if how is not None:
-            parts.append(node.build_pick(tasks, "value", outputs_of, captured))
-            total = parts[-1] if how == "sum" else None
-    if how is None:
+    tasks, loop = forward.tasks, node.differentiated(forward.graph)
+    kind = ("forward", capture_piece, value_of, outputs_of)
+    pieces, state, parts = build_pieces(node, tasks, loop, forward.inputs(node), kind)
+    if loop.outputs is None:
         forward.captured[node] = CapturedLoop(pieces, None)
         forward.values[node] = state
     else:
-        some = parts[-1:] if how == "sum" else parts
-        outputs = node.build_task(tasks, "forward", capture_outputs, state, some, how)
+        outputs = node.build_task(tasks, "forward", capture_outputs, state, parts, loop.outputs)
         forward.captured[node] = CapturedLoop(pieces, outputs)
         pass_value_on(node, forward, outputs)
 
@@ -212,22 +201,22 @@ def _(node: LoopNode, backward: Backward, arrived: Contribution) -> None:
         whole = (captured.outputs, state, model, elsewhere)
         pair, elsewhere = node.build_task(tasks, "backward", pull_outputs, *whole), None
         state, outputs = [node.build_pick(tasks, "cotangent", select, pair, n) for n in (0, 1)]
-    own = 1 + loop.has_active_xs
+    has_xs = int(loop.has_active_xs)
     carried: list[Any] = []
     rows: list[Any] = []
-    for piece, each, inputs in reversed(captured.pieces):
-        args = (each, state, outputs, carried, model, loop, piece, inputs, elsewhere)
+    for piece, result, inputs in reversed(captured.pieces):
+        args = (result, state, outputs, carried, model, loop, piece, inputs, elsewhere)
         pulled, elsewhere = node.build_task(tasks, "backward", pull_back_piece, *args), None
         state, *others = [
             node.build_pick(tasks, "cotangent", select, pulled, number)
             for number in range(len(loop.active))
         ]
-        rows.extend(others[: own - 1])
-        carried = others[own - 1 :]
+        rows.extend(others[:has_xs])
+        carried = others[has_xs:]
     backward.send(node.inputs[0], Contribution(state))
-    if loop.has_active_xs:
-        counts = [each.piece.steps(loop) for each in captured.pieces]
+    if has_xs:
+        counts = [built.piece.steps(loop) for built in captured.pieces]
         together = node.build_task(tasks, "cotangent", cotangent_of_xs, rows[::-1], counts)
         backward.send(node.inputs[1], Contribution(together))
-    for active, cotangent in zip(loop.active[own:], carried, strict=True):
+    for active, cotangent in zip(loop.active[1 + has_xs :], carried, strict=True):
         backward.send(node.inputs[active.number], Contribution(cotangent))

@@ -1,11 +1,12 @@
 """Nested: loops inside models, where nothing is recorded: one rule, with the same kept states.
 
-In forward mode the tangents go along in a loop of duals, which is a rule like the loop itself, and
-its pullback the Hessian-vector product. Where the pullback itself is differentiated within a model,
-a plain loop is traced, and all of its states are kept.
+In forward mode the tangents go along in a loop of duals, which is itself a rule; its pullback is
+the Hessian-vector product. If a model differentiates the pullback, a plain loop is traced, and all
+of its states are kept.
 """
 
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -21,24 +22,24 @@ from daskgrad.autodiff.values.descriptions import argument_name
 from daskgrad.autodiff.values.fingerprints import fingerprint
 from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
 from daskgrad.loops.pieces import Piece, States
-from daskgrad.loops.reversal import Outputs, Pulled, pull_back, sweep
+from daskgrad.loops.reversal import Pulled, StepOutputs, pull_back, sweep
 from daskgrad.loops.schedules import Limit
 from daskgrad.loops.steps import Loop, Steps, parts_of, stack_cotangents
 
 
 class NestedLoop(Rule):
-    """A loop as a function of its state, ``xs`` if there are such, and what all steps share."""
+    """A loop as a function of its state, ``xs`` if it has them, and the shared inputs."""
 
     def __init__(self, model: Model, steps: int, has_xs: bool, outputs: str | None, limit: Limit):
         self.model = model
         self.name = self.__name__ = model.name
         self._steps = steps
         self._has_xs = has_xs
-        self._how = outputs
+        self._outputs = outputs
         self._limit = limit
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return NestedLoop, (self.model, self._steps, self._has_xs, self._how, self._limit)
+        return NestedLoop, (self.model, self._steps, self._has_xs, self._outputs, self._limit)
 
     def argument(self, number: int) -> str:
         names = ["the state", *["the xs"] * self._has_xs]
@@ -65,14 +66,12 @@ class NestedLoop(Rule):
         return pull
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
-        """The tangent of the value: a loop that pushes the tangents along."""
-        whole = [
-            map_leaves(or_zeros, each, arg) for each, arg in zip(tangents, call.args, strict=True)
-        ]
-        duals = [Dual(arg, (each,)) for arg, each in zip(call.args, whole, strict=True)]
+        """The tangent of the value, from a loop that pushes the tangents along."""
+        pairs = zip(tangents, call.args, strict=True)
+        duals = [Dual(arg, (map_leaves(or_zeros, tangent, arg),)) for tangent, arg in pairs]
         model = push_forward(self.model)
-        pushed = NestedLoop(model, self._steps, self._has_xs, self._how, self._limit)(*duals)
-        if self._how is None:
+        pushed = NestedLoop(model, self._steps, self._has_xs, self._outputs, self._limit)(*duals)
+        if self._outputs is None:
             return tangent_of_numbers(pushed)
         return tuple(map(tangent_of_numbers, pushed))
 
@@ -82,7 +81,7 @@ class NestedLoop(Rule):
         structure = Structure(flatten(((0.0,) * len(args), {}))[1])
         holes = tuple([(number, number) for number in range(len(args))])
         call = Call((None,) * len(args), structure, holes)
-        return Loop(call, self._steps, self._has_xs, self._how).differentiated(active)
+        return Loop(call, self._steps, self._has_xs, self._outputs).differentiated(active)
 
     def _swept(self, stage: str, args: tuple) -> tuple[Any, States]:
         loop = self._loop(args)
@@ -91,19 +90,20 @@ class NestedLoop(Rule):
             schedule = schedule._replace(firsts=(0,))
         steps = Steps(stage, self.model, loop, args[1:])
         last, outputs, kept = sweep(steps, schedule, args[0])
-        value = last if self._how is None else (last, outputs)
+        value = last if self._outputs is None else (last, outputs)
         return value, States(list(kept.items()), None)
 
     def _pull(self, call: RuleCall, active: Sequence[int], cotangent: Any) -> tuple:
         args = call.args
-        numbers = self._active_arguments(args, active)
+        ends = list(accumulate([len(flatten(arg)[0]) for arg in args]))
+        numbers = sorted({bisect_right(ends, place) for place in active})
         loop = self._loop(args, [Active(number, watched=False) for number in numbers])
         steps = Steps("backward", self.model, loop, args[1:])
         schedule = Piece(None, self._limit).planned(loop, args[0])
         kept = call.residuals.take()
         if kept is None:
             kept = sweep(steps, schedule, args[0])[2]
-        last = call.value if self._how is None else call.value[0]
+        last = call.value if self._outputs is None else call.value[0]
         arrived = tuple(flatten(cotangent)[0])
         width = len(flatten(last)[0])
         widths = steps.widths(args[0])
@@ -112,36 +112,30 @@ class NestedLoop(Rule):
         pull_back(steps, schedule, kept, pulled)
         return self._in_structure(args, loop, pulled, widths)
 
-    def _active_arguments(self, args: tuple, active: Sequence[int]) -> list[int]:
-        """The arguments in which some leaf is differentiated."""
-        ends = list(accumulate([len(flatten(arg)[0]) for arg in args]))
-        return sorted({next(n for n, end in enumerate(ends) if place < end) for place in active})
-
     def _in_structure(
         self, args: tuple, loop: Loop, pulled: Pulled, widths: Sequence[int]
     ) -> tuple:
-        """A cotangent for each argument, None where it is not differentiated."""
-        found: list[Any] = [None] * len(args)
-        found[0] = list(pulled.state)
-        rest, begin = list(pulled.totals or ()), 0
-        for each, width in zip(loop.active[1:], widths[1:], strict=True):
-            if each.number == 1 and self._has_xs:
-                found[1] = list(stack_cotangents(pulled.rows[::-1]))
+        """A cotangent for each argument, None if it is not differentiated."""
+        leaves: list[Any] = [None] * len(args)
+        leaves[0] = list(pulled.state)
+        totals, begin = list(pulled.totals or ()), 0
+        for active, width in zip(loop.active[1:], widths[1:], strict=True):
+            if active.number == 1 and self._has_xs:
+                leaves[1] = list(stack_cotangents(pulled.rows[::-1]))
                 continue
-            found[each.number] = rest[begin : begin + width]
+            leaves[active.number] = totals[begin : begin + width]
             begin += width
-        pairs = zip(args, found, strict=True)
-        return tuple([None if f is None else unflatten(flatten(arg)[1], f) for arg, f in pairs])
+        pairs = zip(args, leaves, strict=True)
+        return tuple([None if x is None else unflatten(flatten(arg)[1], x) for arg, x in pairs])
 
     # ---- on boxes
 
     def _pull_traced(self, call: RuleCall, active: Sequence[int], cotangent: Any) -> tuple:
-        """The same in autograd's own operations, which another trace records."""
+        """The cotangents in autograd's own operations, which another trace records."""
 
         def loop(*boxes: Any) -> list[Any]:
-            return flatten(
-                self._plainly(*call.with_leaves(substitute(call.leaves, active, boxes)))
-            )[0]
+            args = call.with_leaves(substitute(call.leaves, active, boxes))
+            return flatten(self._plainly(*args))[0]
 
         outputs, tape = trace(loop, [call.leaves[place] for place in active])
         places, arrived = with_derivative(outputs), flatten(cotangent)[0]
@@ -149,21 +143,18 @@ class NestedLoop(Rule):
         pulled = tape.pull(seeds)
         return call.with_leaves(substitute([None] * len(call.leaves), active, pulled))
 
-    def _plainly(self, state: Any, *rest: Any) -> Any:
-        outputs = Outputs(self._how)
-        xs, *shared = rest if self._has_xs else (None, *rest)
+    def _plainly(self, state: Any, *inputs: Any) -> Any:
+        outputs = StepOutputs(self._outputs)
+        xs, *shared = inputs if self._has_xs else (None, *inputs)
         for number in range(self._steps):
             row = [map_leaves(operator.itemgetter(number), xs)] if self._has_xs else []
             value = self.model.fun(state, *row, *shared)
-            state, output = parts_of(value, self._how, self.name)
+            state, output = parts_of(value, self._outputs, self.name)
             outputs.add(output)
-        return state if self._how is None else (state, outputs.value)
+        return state if self._outputs is None else (state, outputs.value)
 
 
 def tangent_of_numbers(dual: Dual) -> Any:
-    """The only tangent of a dual, whose leaves may be boxes; None for integers."""
-
-    def of_leaf(leaf: Any, tangent: Any) -> Any:
-        return tangent if can_move(leaf) else None
-
-    return map_leaves(of_leaf, dual.value, dual.tangents[0])
+    """The only tangent of a dual, with leaves that may be boxes; None for integers."""
+    value, (tangent,) = dual.value, dual.tangents
+    return map_leaves(lambda leaf, slope: slope if can_move(leaf) else None, value, tangent)

@@ -1,4 +1,4 @@
-"""Reversal: carries out schedules. Runs steps forward, and pulls cotangents back along them."""
+"""Reversal: carries out schedules: runs steps forward, and pulls cotangents back along them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -13,7 +13,7 @@ from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.loops.schedules import Action, Advance, Drop, Keep, Pull, Restore, Schedule
 from daskgrad.loops.steps import Steps, stack
 
-Kept = dict[int, Any]  # states, by the step before which they were
+Kept = dict[int, Any]  # states, by the number of the step that takes them in
 
 
 def perform(
@@ -26,8 +26,8 @@ def perform(
 ) -> Any:
     """Carries out the actions of a schedule, with ``state`` in hand; returns the state in hand.
 
-    ``advance(step, state)`` returns the state after a step, ``pull`` pulls it back, and ``drop`` is
-    told of the states that are dropped.
+    ``advance(step, state)`` returns the state after a step, ``pull`` pulls the step back, and
+    ``drop`` gets the dropped states.
     """
     for action in actions:
         match action:
@@ -48,24 +48,24 @@ def perform(
 # ------------------------------------------------------------------------------------- forward
 
 
-class Outputs:
-    """The outputs of a run of steps: their sum, added in the steps' order, or a row for each."""
+class StepOutputs:
+    """The outputs of consecutive steps: their sum, in the steps' order, or a row for each."""
 
-    def __init__(self, how: str | None, total: Any = None):
-        self._how = how
+    def __init__(self, kind: str | None, total: Any = None):
+        self._kind = kind
         self._total = total
         self._rows: list[Any] = []
 
     def add(self, output: Any) -> None:
-        if self._how == "stack":
+        if self._kind == "stack":
             self._rows.append(output)
-        elif self._how == "sum":
+        elif self._kind == "sum":
             first = self._total is None
             self._total = map_leaves(as_summand, output) if first else add_anew(self._total, output)
 
     @property
     def value(self) -> Any:
-        return stack(self._rows) if self._how == "stack" else self._total
+        return stack(self._rows) if self._kind == "stack" else self._total
 
 
 def sweep(steps: Steps, schedule: Schedule, state: Any, total: Any = None) -> tuple[Any, Any, Kept]:
@@ -73,7 +73,7 @@ def sweep(steps: Steps, schedule: Schedule, state: Any, total: Any = None) -> tu
 
     ``total``: the sum of the outputs so far.
     """
-    outputs = Outputs(steps.loop.outputs, total)
+    outputs = StepOutputs(steps.loop.outputs, total)
     kept: Kept = {}
 
     def advance(step: int, state: Any) -> Any:
@@ -92,8 +92,8 @@ class Pulled:
     """The cotangents of a loop's inputs while it is pulled back, from its last step to its first.
 
     ``state``: of the state after the steps that are still to come. ``outputs``: of the loop's
-    outputs. ``totals``: of what the steps share, added up from the last step on, with those of the
-    steps after this run; ``rows``: of each step's row of ``xs``, the last step's first.
+    outputs. ``totals``: of the shared inputs, added up from the loop's last step on. ``rows``: of
+    each step's row of ``xs``, the last step's first.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Pulled:
         self._steps = steps
         self._ends = [0, *accumulate(widths)]
         self._outputs = outputs
-        self._expected = expected  # by the number of the step before which a state was
+        self._expected = expected  # of states, by the number of the step that takes them in
         self._is_owned = False
         self.state = state
         self.totals = totals
@@ -116,35 +116,27 @@ class Pulled:
 
     def pull(self, number: int, state: Any) -> None:
         """Pulls one step back."""
+        loop, ends = self._steps.loop, self._ends
         traced = self._steps.trace(number, state)
-        self._compare(number + 1, traced.state)
-        pulled = traced.pullback((*self.state, *self._output_of(number)))
-        self.state = pulled[: self._ends[1]]
-        if self._steps.loop.has_active_xs:
-            self.rows.append(pulled[self._ends[1] : self._ends[2]])
-            self._add(pulled[self._ends[2] :])
-        else:
-            self._add(pulled[self._ends[1] :])
+        expected = self._expected.pop(number + 1, None)
+        if expected is not None:
+            subject = f"the step {self._steps.model.name!r} of a loop"
+            require_agreement(expected, fingerprint(flatten(traced.state)[0]), subject)
+        outputs = self._outputs
+        if loop.outputs == "stack":
+            outputs = tuple([None if leaf is None else leaf[number] for leaf in outputs])
+        pulled = traced.pullback((*self.state, *outputs))
+        self.state = pulled[: ends[1]]
+        if loop.has_active_xs:
+            self.rows.append(pulled[ends[1] : ends[2]])
+        shared = pulled[ends[1 + loop.has_active_xs] :]
+        before = self.totals or (None,) * len(shared)
+        self.totals = cotangents.add(before, shared, self._is_owned)
+        self._is_owned = True
 
     def forget(self, number: int, state: Any) -> None:
-        """A state is dropped; it is compared with the value of the step before it."""
+        """Keeps the fingerprint of a dropped state, to compare the step before it."""
         self._expected[number] = fingerprint(flatten(state)[0])
-
-    def _compare(self, number: int, state: Any) -> None:
-        expected = self._expected.pop(number, None)
-        if expected is not None:
-            what = f"the step {self._steps.model.name!r} of a loop"
-            require_agreement(expected, fingerprint(flatten(state)[0]), what)
-
-    def _output_of(self, number: int) -> Leaves:
-        if self._steps.loop.outputs != "stack":
-            return self._outputs
-        return tuple([None if leaf is None else leaf[number] for leaf in self._outputs])
-
-    def _add(self, pulled: Leaves) -> None:
-        before = self.totals or (None,) * len(pulled)
-        self.totals = cotangents.add(before, pulled, self._is_owned)
-        self._is_owned = True
 
 
 def pull_back(steps: Steps, schedule: Schedule, kept: Kept, pulled: Pulled) -> None:

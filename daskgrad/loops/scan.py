@@ -1,4 +1,4 @@
-"""scan: time loops of a model, whose backward pass runs steps again from few kept states."""
+"""scan: time loops of a model; the backward pass runs steps again from few kept states."""
 
 from typing import Any, Literal
 
@@ -33,50 +33,50 @@ def scan(
     """The state after ``n`` steps of a loop, ``state = step(state, *shared)``, as one node.
 
     No step's tape is kept. The forward pass keeps few states; the backward pass runs steps again
-    from these, each with its tape, from the last to the first, by the schedule that needs the
-    fewest runs for so many states (Griewank and Walther's Revolve). Value and gradient have the
-    same bits for every schedule, scheduler and number of workers: the gradient of what the steps
-    share is added up from the last step to the first.
+    from them, each with its tape, from the last to the first, by the schedule that needs the fewest
+    runs for so many states (Griewank and Walther's Revolve). Value and gradient have the same bits
+    for every schedule, scheduler and number of workers: the gradients of shared arguments are added
+    up from the last step to the first.
 
-    Inside a model it records nothing and returns the value, and keeps as few states; so a sum over
+    Inside a model it records nothing and returns the value, and keeps as few states. So a sum over
     many loops is ``map_sum`` of a model that calls ``scan``.
 
     Parameters
     ----------
     step:
-        a plain function of the state, or what ``delayed`` made of one. It returns a state of the
-        same structure, shapes and dtypes: any pytree of arrays and numbers. With ``xs`` it is
+        a plain function of the state, or a result of ``delayed``. It returns a state of the same
+        structure, shapes and dtypes: any pytree of arrays and numbers. With ``xs`` it is
         called as ``step(state, x, *shared)``, and with ``outputs`` it returns ``(state, output)``.
-        It may run several times, so it must return the same value for the same arguments. ``keep``
-        of a delayed one plays no part.
+        It may run several times, so it must return the same value for the same arguments. The
+        ``keep`` of a delayed step plays no part.
     state:
         the state before the first step; may hold variables and other nodes.
     n:
-        the number of steps, one or more. It is known beforehand: where the state decides when a
-        simulation ends, take the most steps that it may need, and in the step
-        ``np.where(done, old, new)``, which passes exact zeros back through the steps after the end.
+        the number of steps, one or more, known beforehand. If the state decides when a simulation
+        ends, take the most steps that it may need, and in the step ``np.where(done, old, new)``,
+        which passes exact zeros back through the steps after the end.
     shared:
-        what every step sees; may hold variables and other nodes at any depth.
+        arguments of every step; may hold variables and other nodes at any depth.
     xs:
-        the forcing: a pytree of arrays with a row for each step, ``np.arange(n)`` for the numbers
-        of the steps, for example. May hold nodes.
+        the forcing: a pytree of arrays with a row for each step, for example ``np.arange(n)`` for
+        the numbers of the steps. May hold nodes.
     outputs:
         "stack": the outputs of the steps, side by side along a new first axis; "sum": added up in
         the order of the steps. Then the value is a pair, ``last, outputs = dg.scan(...)``.
     checkpoints:
-        how many states are kept at a time, the first one included. "auto": as many as let each step
-        run at most twice before it is traced, about the square root of 2n; all of them, where they
-        take less than 8 MiB. With n or more no step runs again before it is traced.
+        the number of states that are kept at a time, the first one included. "auto": as many as let
+        each step run at most twice before it is traced, about the square root of 2n; all states if
+        they take less than 8 MiB. With n or more no step runs again before it is traced.
     memory:
-        instead of ``checkpoints``, how many bytes the kept states may take: a number, or "200 MB".
+        instead of ``checkpoints``, the bytes that the kept states may take: a number, or "200 MB".
         At least one is kept. A step's tape and its temporaries come on top.
     name:
-        what task keys, errors and the dashboard call it; the step's if not given.
+        its name in task keys, errors and the dashboard; the step's if not given.
 
     Outside of models a loop is up to 16 tasks in each pass, of consecutive steps, one after the
-    other. The states that a task keeps are part of its result, which Dask may spill to disk, and of
-    which ``checkpoints`` counts all. Several loops at a time keep as many states each. A loop of
-    which a worker died is repeated from the last state that another worker has.
+    other. The states that a task keeps are part of its result, which Dask may spill to disk;
+    ``checkpoints`` counts all of them. Several loops at a time keep as many states each. If a
+    worker dies, a loop is repeated from the last state that another worker has.
 
     Raises
     ------
@@ -158,13 +158,12 @@ def as_limit(checkpoints: Any, memory: Any) -> Limit:
 
 
 def as_bytes(memory: Any) -> int:
-    told = f"memory must be a number of bytes, or a text like '200 MB'; found {describe(memory)}"
-    if not isinstance(memory, str) and not is_integer(memory):
-        raise ValueError(told)
     try:
-        found = bytes_in(memory)
+        nbytes = bytes_in(memory) if isinstance(memory, str) or is_integer(memory) else 0
     except ValueError:
-        raise ValueError(told) from None
-    if found < 1:
-        raise ValueError(told)
-    return found
+        nbytes = 0
+    if nbytes < 1:
+        raise ValueError(
+            f"memory must be a number of bytes, or a text like '200 MB'; found {describe(memory)}"
+        )
+    return nbytes

@@ -1,10 +1,10 @@
 """Schedules: which states of a loop are kept, and which steps run again in the backward pass.
 
-A schedule is a sequence of actions, which ``reversal.perform`` carries out. With s states kept at a
-time, t(n, s) = r n - β(s + 1, r - 1) steps are run before the last of n steps can be pulled back,
-and again for each one before it, where β(s, t) = (s + t)! / (s! t!) and β(s, r - 1) < n <= β(s, r);
-no schedule needs fewer. Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM
-Transactions on Mathematical Software 26, 2000.
+A schedule is a sequence of actions, which ``reversal.perform`` carries out. If s states are kept at
+a time, pulling n steps back takes t(n, s) = r n - β(s + 1, r - 1) runs of steps beside the traced
+ones, where β(s, t) = (s + t)! / (s! t!) and β(s, r - 1) < n <= β(s, r); no schedule takes fewer.
+Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
+Software 26, 2000.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ class Advance(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Keeps the state in hand, which is the one before ``step``."""
+    """Keeps the state in hand, the state before ``step``."""
 
     step: int
 
@@ -47,11 +47,10 @@ Action = Advance | Keep | Restore | Pull | Drop
 
 
 class Schedule(NamedTuple):
-    """The steps ``start`` to ``stop - 1``, forward and backward, with at most ``slots`` states
-    kept.
+    """The steps ``start`` to ``stop - 1``, both ways, with at most ``slots`` kept states.
 
-    ``firsts``: the steps before which the forward pass keeps the state; the first is ``start``,
-    whose state is there anyway and counts.
+    ``firsts``: the steps before which the forward pass keeps the state. The first is ``start``; its
+    state is an input, and counts.
     """
 
     start: int
@@ -61,20 +60,20 @@ class Schedule(NamedTuple):
 
     def __repr__(self) -> str:
         shown = [*map(str, self.firsts[:8]), *["…"] * (len(self.firsts) > 8)]
-        again = sum([each.stop - each.start for each in self.backward() if type(each) is Advance])
+        again = sum([a.stop - a.start for a in self.backward() if type(a) is Advance])
         return (
             f"<Schedule of steps {self.start} to {self.stop - 1}: at most {self.slots} states "
             f"kept, at first those before {', '.join(shown)}; {again} steps run again>"
         )
 
     def forward(self) -> Iterator[Action]:
-        """The actions of the forward pass: the first state is in hand, and the last will be."""
+        """The actions of the forward pass, from the first state in hand to the last."""
         for start, stop in zip(self.firsts, (*self.firsts[1:], self.stop), strict=True):
             yield Keep(start)
             yield Advance(start, stop)
 
     def backward(self) -> Iterator[Action]:
-        """The actions of the backward pass, which finds the states that are kept, and drops all."""
+        """The actions of the backward pass, which finds the kept states, and drops all states."""
         kept, stop = list(self.firsts), self.stop
         while kept:
             start = kept[-1]
@@ -89,7 +88,7 @@ class Schedule(NamedTuple):
             stop = kept.pop()
 
     def cut(self, count: int) -> list["Schedule"]:
-        """The same schedule as at most ``count`` consecutive ones, of about as many steps each."""
+        """The schedule as at most ``count`` consecutive ones, of about as many steps each."""
         least = (self.stop - self.start) / count
         cuts, starts = [0], self.firsts
         for number, start in enumerate(starts):
@@ -108,11 +107,11 @@ class Schedule(NamedTuple):
 
 
 def revolve(steps: int, slots: int) -> Schedule:
-    """The schedule of a loop of which at most ``slots`` states are kept, with the fewest steps."""
+    """The schedule of a loop that keeps at most ``slots`` states, with the fewest runs of steps."""
     firsts = [0]
     while len(firsts) < slots:
-        rest = steps + 1 - firsts[-1]  # the last one stands for what the loop's value is used for
-        start = firsts[-1] + first_part(rest, slots - len(firsts) + 1) if rest > 1 else steps
+        left = steps + 1 - firsts[-1]  # one more stands for the consumer of the loop's value
+        start = firsts[-1] + first_part(left, slots - len(firsts) + 1) if left > 1 else steps
         if start >= steps:
             break
         firsts.append(start)
@@ -120,7 +119,7 @@ def revolve(steps: int, slots: int) -> Schedule:
 
 
 def first_part(steps: int, slots: int) -> int:
-    """After how many of the steps, two or more, the second state is kept; two slots or more."""
+    """The number of steps before the second state is kept; for two steps and slots or more."""
     repeats = 1
     while comb(slots + repeats, slots) < steps:
         repeats += 1
@@ -128,16 +127,8 @@ def first_part(steps: int, slots: int) -> int:
     return max(fewest, steps - comb(slots - 1 + repeats, slots - 1))
 
 
-def fewest_steps(steps: int, slots: int) -> int:
-    """How many steps must run, beside those that are traced, to pull back a chain of ``steps``."""
-    repeats = 0
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0
-
-
 def slots_of_two_runs(steps: int) -> int:
-    """The fewest states to keep if no step is to run more than twice before it is traced."""
+    """The fewest states to keep so that no step runs more than twice before it is traced."""
     slots = 1
     while comb(slots + 2, 2) < steps + 1:
         slots += 1
@@ -145,13 +136,13 @@ def slots_of_two_runs(steps: int) -> int:
 
 
 class Limit(NamedTuple):
-    """How many states may be kept: a number, or as many as take so many bytes; None: "auto"."""
+    """The states that may be kept: their number, or their bytes; both None: "auto"."""
 
     checkpoints: int | None = None
     memory: int | None = None
 
     def slots(self, steps: int, nbytes: int | None) -> int | None:
-        """How many states of ``nbytes`` are kept; None if that must be known."""
+        """The number of kept states of ``nbytes``; None if the bytes must be known first."""
         if self.memory is not None:
             return None if nbytes is None else max(1, min(steps, self.memory // max(1, nbytes)))
         if self.checkpoints is not None:
@@ -162,7 +153,9 @@ class Limit(NamedTuple):
 
 AUTO = Limit()
 
-SMALL = 2**23  # bytes: all states are kept as long as they take no more
+SMALL = 2**23  # bytes that all states may take together, to be kept
+MOST_PIECES = 16  # tasks of a loop in one pass
+STEPS_OF_PIECE = 8  # at the least, about
 
 
 def as_schedules(steps: int, limit: Limit, nbytes: int | None) -> Sequence[Schedule | None]:
@@ -171,7 +164,3 @@ def as_schedules(steps: int, limit: Limit, nbytes: int | None) -> Sequence[Sched
     if slots is None:
         return [None]
     return revolve(steps, slots).cut(max(1, min(MOST_PIECES, steps // STEPS_OF_PIECE)))
-
-
-MOST_PIECES = 16  # tasks of a loop in one pass
-STEPS_OF_PIECE = 8  # at the least, about

@@ -18,11 +18,11 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 
 
 class Loop(NamedTuple):
-    """What a loop does; its model is passed beside it.
+    """A loop, without its model.
 
-    The inputs of a step are the state, its row of ``xs`` if there is one (``has_xs``), and what all
-    steps share. ``outputs``: "stack" or "sum" if a step returns (state, output). ``active``: which
-    inputs are differentiated; the state always is.
+    The inputs of a step are the state, its row of ``xs`` if the loop ``has_xs``, and the shared
+    inputs. ``outputs``: "stack" or "sum" if a step returns (state, output). ``active``: the
+    differentiated inputs, the state always among them.
     """
 
     call: Call
@@ -33,29 +33,29 @@ class Loop(NamedTuple):
 
     @property
     def has_active_xs(self) -> bool:
-        return self.has_xs and any(each.number == 1 for each in self.active)
+        return self.has_xs and any(source.number == 1 for source in self.active)
 
     def differentiated(self, active: Iterable[Active]) -> "Loop":
-        """This loop with the state and others of its inputs active."""
-        others = [each for each in active if each.number]
-        first = next((each for each in active if not each.number), Active(0, watched=False))
+        """This loop with the state and some other inputs active."""
+        others = [source for source in active if source.number]
+        first = next((source for source in active if not source.number), Active(0, watched=False))
         return self._replace(active=(first, *others))
 
 
 class Traced(NamedTuple):
-    """One step: the leaves of the value it returned, and the pullback from these to the active
-    inputs' leaves."""
+    """One step: the state that it returned, and the pullback from the leaves of state and output
+    to the active inputs' leaves."""
 
     state: Any
     pullback: Callable[[Leaves], Leaves]
 
 
 class Steps:
-    """The steps of a loop, with what they take in beside the state."""
+    """The steps of a loop, with their inputs beside the state."""
 
     def __init__(self, stage: str, model: Model, loop: Loop, inputs: Sequence[Any]):
         self.loop = loop
-        self.model = model._replace(keep="tape")  # where a step keeps anything, it is that
+        self.model = model._replace(keep="tape")  # a step keeps that, if anything
         self._stage = stage
         self._xs, *shared = inputs if loop.has_xs else (None, *inputs)
         self._shared = shared
@@ -98,7 +98,7 @@ class Steps:
     def widths(self, state: Any) -> list[int]:
         """The number of leaves of each active input."""
         inputs = [state, *([self._xs] if self.loop.has_xs else []), *self._shared]
-        return [len(flatten(inputs[each.number])[0]) for each in self.loop.active]
+        return [len(flatten(inputs[source.number])[0]) for source in self.loop.active]
 
     def _inputs(self, number: int, state: Any) -> list[Any]:
         if not self.loop.has_xs:
@@ -110,24 +110,24 @@ class Steps:
         return Blame(self._stage, self.model, self.loop.call, inputs, StepNumber(number))
 
 
-# ------------------------------------------------------------------------- what a step returns
+# ------------------------------------------------------------------------- the value of a step
 
 
 def parts_of(value: Any, outputs: str | None, name: str) -> tuple[Any, Any]:
-    """The state and the output in what a step returned; of a dual, the duals of both."""
+    """The state and the output in a step's value; of a dual, the duals of both."""
     if outputs is None:
         return value, ()
     if not is_dual(value):
-        asked = f"with outputs={outputs!r}, the step {name!r} must return a pair (state, output)"
-        return require_pair(value, asked)
+        demand = f"with outputs={outputs!r}, the step {name!r} must return a pair (state, output)"
+        return require_pair(value, demand)
     pair = require_pair(value.value, f"the step {name!r} must return a pair (state, output)")
     return tuple(  # type: ignore[return-value]
-        [Dual(pair[part], tuple([each[part] for each in value.tangents])) for part in (0, 1)]
+        [Dual(pair[n], tuple([tangent[n] for tangent in value.tangents])) for n in (0, 1)]
     )
 
 
 def places_of(value: Any, outputs: str | None) -> Sequence[int]:
-    """For each leaf of a step's value, its place among those of the state and then the output."""
+    """For each leaf of a step's value, its place among the leaves of the state and the output."""
     leaves, structure = flatten(value)
     if outputs is None:
         return range(len(leaves))
@@ -177,7 +177,7 @@ def require_rows(xs: Any, steps: int, name: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# Stacking: the rows of many steps side by side, of values and of cotangents.
+# Stacking: many steps' rows of values and cotangents, side by side.
 
 
 def stack(values: Sequence[Any]) -> Any:
@@ -211,15 +211,17 @@ def concatenate_cotangents(stacks: Sequence[Leaves], counts: Sequence[int]) -> L
 
 
 def join_there(join: Callable, group: Sequence[Any], shapes: Sequence[tuple]) -> Any:
-    """Cotangents joined, with zeros for symbolic zeros unless all are; ``shapes``: of the first
-    axes, those that the cotangents need not have in common."""
-    first = next((each for each in group if each is not None), None)
+    """Cotangents joined, with zeros for symbolic zeros unless all are.
+
+    ``shapes``: each cotangent's lengths along the first axes, which may differ.
+    """
+    first = next((cotangent for cotangent in group if cotangent is not None), None)
     if first is None:
         return None
-    rest = np.shape(first)[len(shapes[0]) :]
+    common = np.shape(first)[len(shapes[0]) :]
     return join(
         [
-            np.zeros((*shape, *rest), first.dtype) if each is None else each
-            for each, shape in zip(group, shapes, strict=True)
+            np.zeros((*shape, *common), first.dtype) if cotangent is None else cotangent
+            for cotangent, shape in zip(group, shapes, strict=True)
         ]
     )

@@ -1,15 +1,16 @@
 """Methods: the rules of optimisers, with adaptive rates, momentum, or plain descent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from daskgrad.autodiff.values.descriptions import require_choice
-from daskgrad.optim.optimiser import Optimiser, Rate, require_number
+from daskgrad.optim.optimiser import Optimiser, Rate
 
 Bias = Literal["row", "global"]
+EPS = {"eps": ("eps", 0.0)}  # the range of a setting: its name in errors, and its least value
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,8 @@ class Adagrad(Optimiser):
 
     rate: Rate = 1e-2
     eps: float = 1e-10
-    slots: ClassVar[tuple[str, ...]] = ("s",)
-
-    def __post_init__(self) -> None:
-        Optimiser.__post_init__(self)
-        require_number(self.eps, "eps", 0.0)
+    slots = ("s",)
+    ranges = EPS
 
     def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (s,) = slots
@@ -58,12 +56,8 @@ class RMSprop(Optimiser):
     rate: Rate = 1e-2
     decay: float = 0.99
     eps: float = 1e-8
-    slots: ClassVar[tuple[str, ...]] = ("s",)
-
-    def __post_init__(self) -> None:
-        Optimiser.__post_init__(self)
-        require_number(self.decay, "the decay", 0.0, 1.0)
-        require_number(self.eps, "eps", 0.0)
+    slots = ("s",)
+    ranges: ClassVar[Mapping[str, tuple]] = {"decay": ("the decay", 0.0, 1.0), **EPS}
 
     def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (s,) = slots
@@ -77,10 +71,10 @@ class Adam(Optimiser):
     """m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g**2;
     x -= rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + eps), at an entry's step t = 1, 2, ...
 
-    D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015. With ``Rows``, t
-    is the number of steps that an entry occurs in (``bias="row"``), so that its first one is as
-    long as that of dense Adam; ``bias="global"``: the number of all steps, as in the lazy Adam of
-    PyTorch and TensorFlow, whose first step of an entry at step 1,000 is 2.5 times as long.
+    D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015. With ``Rows`` and
+    ``bias="row"``, t is the number of steps that an entry occurs in, so that its first step is as
+    long as dense Adam's; with ``bias="global"``, the number of all steps, as in the lazy Adam of
+    PyTorch and TensorFlow, where an entry's first step at step 1,000 is 2.5 times as long.
 
     Examples
     --------
@@ -97,13 +91,11 @@ class Adam(Optimiser):
     b2: float = 0.999
     eps: float = 1e-8
     bias: Bias = "row"
-    slots: ClassVar[tuple[str, ...]] = ("m", "v")
+    slots = ("m", "v")
+    ranges: ClassVar[Mapping[str, tuple]] = {"b1": ("b1", 0.0, 1.0), "b2": ("b2", 0.0, 1.0), **EPS}
 
     def __post_init__(self) -> None:
         Optimiser.__post_init__(self)
-        require_number(self.b1, "b1", 0.0, 1.0)
-        require_number(self.b2, "b2", 0.0, 1.0)
-        require_number(self.eps, "eps", 0.0)
         require_choice(self.bias, get_args(Bias), "bias")
 
     @property
@@ -136,10 +128,7 @@ class AdamW(Adam):
     """
 
     decay: float = 1e-2
-
-    def __post_init__(self) -> None:
-        Adam.__post_init__(self)
-        require_number(self.decay, "the decay", 0.0)
+    ranges: ClassVar[Mapping[str, tuple]] = {**Adam.ranges, "decay": ("the decay", 0.0)}
 
     def take(self, pairs: Iterable[tuple[np.ndarray, np.ndarray]], rate: float) -> None:
         for x, step in pairs:
@@ -148,10 +137,9 @@ class AdamW(Adam):
 
 
 def corrections(bases: Sequence[float], steps: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
-    """1 - base**steps of each. The powers are Python's, for arrays, too: NumPy's may differ in a
-    bit."""
-    found, places = np.unique(steps, return_inverse=True)
-    tables = [np.array([1.0 - b ** int(count) for count in found], dtype) for b in bases]
+    """1 - base**steps for each base. The powers are Python's: NumPy's may differ in a bit."""
+    counts, places = np.unique(steps, return_inverse=True)
+    tables = [np.array([1.0 - b ** int(count) for count in counts], dtype) for b in bases]
     return [table[places].reshape(steps.shape) for table in tables]
 
 
@@ -195,11 +183,8 @@ class Momentum(Optimiser):
 
     rate: Rate = 1e-2
     momentum: float = 0.9
-    slots: ClassVar[tuple[str, ...]] = ("v",)
-
-    def __post_init__(self) -> None:
-        Optimiser.__post_init__(self)
-        require_number(self.momentum, "the momentum", 0.0, 1.0)
+    slots = ("v",)
+    ranges: ClassVar[Mapping[str, tuple]] = {"momentum": ("the momentum", 0.0, 1.0)}
 
     def rule(self, g: np.ndarray, rate: float, steps: np.ndarray, *slots: np.ndarray) -> np.ndarray:
         (v,) = slots

@@ -1,4 +1,4 @@
-"""Schedules: rates as functions of the number of the step, 0, 1, 2 ...; clipped gradients."""
+"""Schedules: rates as functions of a step's number, 0, 1, 2 ...; clipped gradients."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,13 +9,13 @@ import numpy as np
 from daskgrad.autodiff.values import fingerprints
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.rows import Rows
-from daskgrad.autodiff.values.trees import flatten, unflatten
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.optim.optimiser import Rate, rate_at, require_number, require_rate
 
-Schedule = Callable[[int], float]
+RateSchedule = Callable[[int], float]
 
 
-def exponential(rate: float, factor: float, every: int = 1) -> Schedule:
+def exponential(rate: float, factor: float, every: int = 1) -> RateSchedule:
     """``rate * factor**(step / every)``.
 
     Examples
@@ -30,7 +30,7 @@ def exponential(rate: float, factor: float, every: int = 1) -> Schedule:
     return lambda step: rate * factor ** (step / every)
 
 
-def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
+def cosine(rate: float, steps: int, least: float = 0.0) -> RateSchedule:
     """From ``rate`` to ``least`` along half a cosine in so many steps, and then ``least``.
 
     I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017,
@@ -53,8 +53,8 @@ def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
     return cosine_rate
 
 
-def piecewise(rates: Mapping[int, float]) -> Schedule:
-    """The rate that each step begins to have: ``{0: 1e-2, 1000: 1e-3}``.
+def piecewise(rates: Mapping[int, float]) -> RateSchedule:
+    """Rates by the number of the first step that has them: ``{0: 1e-2, 1000: 1e-3}``.
 
     Examples
     --------
@@ -70,8 +70,8 @@ def piecewise(rates: Mapping[int, float]) -> Schedule:
     return lambda step: rates[max([start for start in starts if start <= step])]
 
 
-def warm_up(rate: Rate, steps: int) -> Schedule:
-    """Rises linearly over the first steps, to the rate, or to that of a schedule.
+def warm_up(rate: Rate, steps: int) -> RateSchedule:
+    """Rises linearly over the first steps to a rate, or to a schedule's.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def warm_up(rate: Rate, steps: int) -> Schedule:
 
 
 def norm(gradients: Any) -> float:
-    """The 2-norm of all arrays, numbers and ``Rows`` of a pytree, whatever else is in it.
+    """The 2-norm of all arrays, numbers and ``Rows`` of a pytree; other leaves do not count.
 
     Examples
     --------
@@ -97,18 +97,17 @@ def norm(gradients: Any) -> float:
     13.0
     """
     leaves = flatten(gradients)[0]
-    found = [leaf.values if isinstance(leaf, Rows) else np.asarray(leaf) for leaf in leaves]
-    norms = [norm_of(leaf) for leaf in found if leaf.dtype.kind in "fc"]
+    arrays = [leaf.values if isinstance(leaf, Rows) else np.asarray(leaf) for leaf in leaves]
+    norms = [
+        fingerprints.norm(np.ravel(array).astype(np.result_type(array, np.float64)))
+        for array in arrays
+        if array.dtype.kind in "fc"
+    ]
     return fingerprints.norm(np.array(norms, np.float64))
 
 
-def norm_of(array: np.ndarray) -> float:
-    """The 2-norm in double precision, also where squares overflow."""
-    return fingerprints.norm(np.ravel(array).astype(np.result_type(array, np.float64)))
-
-
 def clip_by_norm(gradients: Any, limit: float) -> Any:
-    """The gradients, scaled so that their norm is at most ``limit``, over all leaves together.
+    """The gradients, scaled so that the norm of all leaves together is at most ``limit``.
 
     Examples
     --------
@@ -119,13 +118,9 @@ def clip_by_norm(gradients: Any, limit: float) -> Any:
     length = norm(gradients)
     if not length > limit:
         return gradients
-    leaves, structure = flatten(gradients)
-    factor = limit / length
-    return unflatten(structure, [scaled(leaf, factor) for leaf in leaves])
 
+    def scaled(leaf: Any) -> Any:
+        dtype = leaf.dtype if isinstance(leaf, Rows) else np.asarray(leaf).dtype
+        return leaf * dtype.type(limit / length) if dtype.kind in "fc" else leaf
 
-def scaled(leaf: Any, factor: float) -> Any:
-    if isinstance(leaf, Rows):
-        return leaf * leaf.dtype.type(factor)
-    dtype = np.asarray(leaf).dtype
-    return leaf * dtype.type(factor) if dtype.kind in "fc" else leaf
+    return map_leaves(scaled, gradients)

@@ -1,4 +1,4 @@
-"""Distributions of one number, with SciPy's methods, of functions of the standardized number."""
+"""Distributions with SciPy's methods, made of functions of the standardized number."""
 
 import inspect
 from collections.abc import Callable
@@ -18,11 +18,11 @@ FINITE = (-HUGE, HUGE)
 
 
 def all_positive(*shapes: Any) -> Any:
-    """Where all shapes are positive."""
-    found: Any = True
-    for each in shapes:
-        found = np.greater(each, 0.0) & found
-    return found
+    """Whether all shapes are positive, entry by entry."""
+    are_positive: Any = True
+    for shape in shapes:
+        are_positive = np.greater(shape, 0.0) & are_positive
+    return are_positive
 
 
 def is_probability(p: Any) -> Any:
@@ -38,7 +38,7 @@ class Distribution:
 
     The functions take the standardized number and the shapes, and are called inside the ``support``
     alone: its ends, or a function of the shapes that returns them. ``inside`` is a number there.
-    ``valid`` tells which shapes there may be: as a rule positive ones. Of others all is NaN.
+    ``valid`` tells the valid shapes, as a rule positive ones; for others all results are NaN.
     """
 
     parameters: tuple[str, ...] = ("loc",)
@@ -57,7 +57,7 @@ class Distribution:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {"loc": 0.0, "scale": 1.0}
         self._signature = inspect.Signature(
-            [inspect.Parameter(each, kind) for each in shapes.split()]
+            [inspect.Parameter(shape, kind) for shape in shapes.split()]
             + [inspect.Parameter(n, kind, default=defaults[n]) for n in self.parameters]
         )
         self._support = support
@@ -91,12 +91,12 @@ class Distribution:
             return self._call("logsf", x, self._bind("logsf", args, kwds), (0.0, -np.inf))
         return logarithm(self.sf(x, *args, **kwds), self.cdf(x, *args, **kwds))
 
-    def _bind(self, what: str, args: tuple, kwds: dict) -> list[Any]:
+    def _bind(self, method: str, args: tuple, kwds: dict) -> list[Any]:
         """The values of all parameters."""
         try:
             bound = self._signature.bind(*args, **kwds)
         except TypeError as error:
-            raise TypeError(f"stats.{self.name}.{what}: {error}") from None
+            raise TypeError(f"stats.{self.name}.{method}: {error}") from None
         bound.apply_defaults()
         parameters = list(bound.arguments.values())
         place = len(parameters) - len(self.parameters)  # of loc
@@ -105,28 +105,30 @@ class Distribution:
             parameters[place] = np.where(is_valid, parameters[place], np.nan)
         return parameters
 
-    def _call(self, what: str, x: Any, parameters: list[Any], outside: tuple[float, float]) -> Any:
-        """A function inside the support; ``outside`` are its values below and above."""
-        fun = self._function(what)
+    def _call(
+        self, method: str, x: Any, parameters: list[Any], outside: tuple[float, float]
+    ) -> Any:
+        """A function inside the support; ``outside``: its values below and above."""
+        fun = self._function(method)
         y, shapes = self._standardized(x, parameters)
         if self._support is INFINITE:
             return fun(y, *shapes)
         low, high = self._support(*shapes) if callable(self._support) else self._support
         is_below, is_above = np.less(value(y), value(low)), np.greater(value(y), value(high))
-        found = fun(np.where(is_below | is_above, self._inside, y), *shapes)
-        found = np.where(is_below, outside[0], np.where(is_above, outside[1], found))
+        values = fun(np.where(is_below | is_above, self._inside, y), *shapes)
+        values = np.where(is_below, outside[0], np.where(is_above, outside[1], values))
         is_nan = np.isnan(value(y))
-        return np.where(is_nan, np.nan, found) if np.any(is_nan) else found
+        return np.where(is_nan, np.nan, values) if np.any(is_nan) else values
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
         *shapes, loc = parameters
         return x - loc, shapes
 
-    def _function(self, what: str) -> Callable:
-        if what not in self._functions:
-            there = ", ".join(self._functions)
-            raise NotImplementedError(f"stats.{self.name} has no {what}; it has {there}")
-        return self._functions[what]
+    def _function(self, method: str) -> Callable:
+        if method not in self._functions:
+            names = ", ".join(self._functions)
+            raise NotImplementedError(f"stats.{self.name} has no {method}; it has {names}")
+        return self._functions[method]
 
 
 class Continuous(Distribution):
@@ -151,8 +153,8 @@ class Continuous(Distribution):
         is_inside = is_probability(value(q))
         if np.all(is_inside):
             return loc + positive(scale) * fun(q, *shapes)
-        found = loc + positive(scale) * fun(np.where(is_inside, q, 0.5), *shapes)
-        return np.where(is_inside, found, np.nan)
+        numbers = loc + positive(scale) * fun(np.where(is_inside, q, 0.5), *shapes)
+        return np.where(is_inside, numbers, np.nan)
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
         *shapes, loc, scale = parameters
@@ -184,14 +186,14 @@ def positive(scale: Any) -> Any:
 
 
 def logarithm(probability: Any, rest: Any) -> Any:
-    """The logarithm of a probability; ``rest`` is that of all else."""
+    """The logarithm of a probability; ``rest`` is one minus it."""
     is_large = np.less(value(rest), 0.5)
     with np.errstate(divide="ignore"):
         return exact_near_one(np.log(np.where(is_large, 0.5, probability)), rest)
 
 
 def exact_near_one(log: Any, rest: Any) -> Any:
-    """The logarithm of a probability; near one by the ``rest``, whose digits it would not have."""
+    """The logarithm of a probability; near one by the ``rest``, which has more digits."""
     is_large = np.less(value(rest), 0.5)
     return np.where(is_large, np.log1p(-np.where(is_large, rest, 0.0)), log)
 
@@ -231,7 +233,7 @@ class dirichlet:
 
     @staticmethod
     def logpdf(x: Any, alpha: Any) -> Any:
-        """The logarithm of the density at ``x``, whose first axis goes over the parts."""
+        """The logarithm of the density at ``x``, with the parts along its first axis."""
         parts = np.reshape(alpha, (-1,) + (1,) * (np.ndim(x) - 1))
         logs = np.sum(sc.xlogy(parts - 1.0, x), axis=0)
         return logs + sc.gammaln(np.sum(alpha)) - np.sum(sc.gammaln(alpha))

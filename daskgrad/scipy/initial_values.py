@@ -1,10 +1,10 @@
 """Initial value problems of ordinary differential equations, as in ``scipy.integrate``.
 
 SciPy solves with plain numbers, and so decides on the steps. These are taken again with traced
-values: what is differentiated is the discrete solution, by what it was computed from, with the
-steps held fixed. Sources: E. Hairer, S. P. Nørsett and G. Wanner, Solving Ordinary Differential
-Equations I, 1993, section I.14; P. Eberhard and C. Bischof, Automatic differentiation of numerical
-integration algorithms, Mathematics of Computation 68 (1999), why steps are not differentiated.
+values: the discrete solution is differentiated, with the steps held fixed. Sources: E. Hairer,
+S. P. Nørsett and G. Wanner, Solving Ordinary Differential Equations I, 1993, section I.14;
+P. Eberhard and C. Bischof, Automatic differentiation of numerical integration algorithms,
+Mathematics of Computation 68 (1999), why steps are not differentiated.
 """
 
 import functools
@@ -30,15 +30,15 @@ from daskgrad.scipy.quadrature import MOVE, NEAR, are_jumps, moved, narrowed, sm
 # -------------------------------------------------------------------------------------------------
 # Steps of SciPy's methods for initial value problems, with traced values.
 #
-# Each has the value at its ``end``, the ``slope_at_end``, and the polynomial ``at`` times within
-# it. Coefficients are those of SciPy's solvers.
+# A step has the value at its ``end``, the ``slope_at_end``, and the polynomial ``at`` times within
+# it. Coefficients are SciPy's.
 
 SAME = 1e-12  # by which slopes of one call and of many may differ, as part of the largest
 TOGETHER = 10**5  # numbers in the Jacobians that are made at once
 
 
 class System:
-    """The right-hand side of an equation, ``plain`` for SciPy, and as the model has it."""
+    """The right-hand side of an equation, in plain numbers for SciPy (``plain``), and traced."""
 
     def __init__(self, fun: Callable, args: Any, is_vectorized: bool):
         try:
@@ -56,27 +56,31 @@ class System:
         return self._vector(lambda y: self._fun(t, y, *self._args), y)
 
     def inner(self, t: Any, y: Any) -> Any:
-        """With plain numbers for the model's traced ones; y may be traced."""
+        """The right-hand side with plain numbers for the model's traced ones; y may be traced."""
         return self._vector(lambda y: self.plain.unchanged(t, y), y)
 
     def bound_to(self, numbers: Iterable) -> Callable:
-        """With other numbers for the model's traced ones."""
+        """The right-hand side with other numbers for the model's traced ones."""
         twin = self.plain.bound_to(numbers)
         return lambda t, y: self._vector(lambda y: twin(t, y), y)
 
     def find_columns(self, times: np.ndarray, ys: np.ndarray, slopes: np.ndarray) -> None:
-        """Looks whether one call takes many times, and their values as columns, as it takes one.
+        """Tries whether one call takes many times, with their values as columns.
 
-        Then numbers with derivatives may need an axis more. ``slopes``: what single calls returned.
+        If so, traced numbers may need one more axis. ``slopes``: the results of single calls.
         """
-        for widen in (as_they_are, with_an_axis):
+
+        def with_an_axis(number: Any) -> Any:
+            return number[..., np.newaxis] if np.ndim(number) else number
+
+        for widen in (lambda number: number, with_an_axis):
             self._columns = self.plain.bound_to(map(widen, self.plain.numbers))
             try:
                 with np.errstate(all="ignore"):
-                    found = value(self._rows(self._columns, times, ys))
-                    gaps = np.abs(found - slopes) if found.shape == slopes.shape else np.inf
+                    rows = value(self._rows(self._columns, times, ys))
+                    gaps = np.abs(rows - slopes) if rows.shape == slopes.shape else np.inf
                 self.takes_columns = bool(np.all(gaps <= SAME * np.max(np.abs(slopes), axis=0)))
-            except Exception:  # the user's function met an array where it asks for a number
+            except Exception:  # the user's function got an array instead of a number
                 self.takes_columns = False
             if self.takes_columns:
                 self._traced_columns = self.plain.bound_to(map(widen, self.plain.boxes))
@@ -94,22 +98,14 @@ class System:
         return rows_of([self.inner(t, y) for t, y in zip(times, ys, strict=True)])
 
     def _rows(self, fun: Callable, times: Any, ys: Any) -> Any:
-        found = as_array(fun(times + 0.0, np.transpose(ys) + 0.0))  # may be changed in place
-        return np.transpose(found if np.ndim(found) == 2 else np.reshape(found, (1, -1)))
+        columns = as_array(fun(times + 0.0, np.transpose(ys) + 0.0))  # may be changed in place
+        return np.transpose(columns if np.ndim(columns) == 2 else np.reshape(columns, (1, -1)))
 
     def _vector(self, fun: Callable, y: Any) -> Any:
         if self._is_vectorized:
             return np.reshape(as_array(fun(np.reshape(y, (-1, 1)))), (-1,))
-        found = as_array(fun(y))
-        return found if np.ndim(found) else found * np.ones(np.shape(y))
-
-
-def as_they_are(number: Any) -> Any:
-    return number
-
-
-def with_an_axis(number: Any) -> Any:
-    return number[..., np.newaxis] if np.ndim(number) else number
+        slope = as_array(fun(y))
+        return slope if np.ndim(slope) else slope * np.ones(np.shape(y))
 
 
 def rows_of(vectors: Sequence[Any]) -> Any:
@@ -117,12 +113,13 @@ def rows_of(vectors: Sequence[Any]) -> Any:
     return np.reshape(np.concatenate(vectors), (len(vectors), -1))
 
 
-class Step:
+class SolverStep:
     """A step from one time to another; ``end`` is the value there."""
 
     end: Any
 
-    def __init__(self, times: Sequence[Any], y: Any):
+    def __init__(self, system: System, times: Sequence[Any], y: Any):
+        self.system = system
         self.begin, self.to = times
         self.h = self.to - self.begin
         self.y = y
@@ -132,7 +129,7 @@ class Step:
         return (t - self.begin) / self.h
 
     def polynomial(self, columns: Any, t: Any) -> Any:
-        """The values at times, from the coefficients of the powers of their parts."""
+        """The values at times, from the coefficients of their parts' powers."""
         x = self.part(t)
         powers = [x]
         for _ in range(np.shape(columns)[1] - 1):
@@ -140,30 +137,28 @@ class Step:
         return np.dot(columns, rows_of(powers)) + self.y[:, np.newaxis]
 
 
-class RungeKuttaStep(Step):
+class RungeKuttaStep(SolverStep):
     """A step of an explicit method (Hairer, Nørsett and Wanner I, section II.1).
 
-    ``found`` is SciPy's value at its end.
+    ``scipy_end``: SciPy's value at its end; ``last``: the step before, if there is one.
     """
 
     def __init__(
-        self,
-        system: System,
-        method: Any,
-        times: Sequence[Any],
-        y: Any,
-        last: Any,
-        found: np.ndarray,
-        *_: Any,
+        self, method: Any, system: System, times: Any, y: Any, scipy_end: np.ndarray, last: Any
     ):
-        super().__init__(times, y)
-        self.method, self.system = method, system
+        super().__init__(system, times, y)
+        self.method = method
         self.slopes = [last.slope_at_end if last else system(self.begin, y)]
         for a, c in zip(method.A[1:], method.C[1:], strict=True):
             self.append_slope(a, c)
         end = y + self.h * self.combined(method.B)
-        require_same(value(y), value(end), found)
-        self.end = end + (found - value(end))  # SciPy's last bits, from which it went on
+        size = np.max(np.abs(value(y))) + np.max(np.abs(scipy_end))
+        if not np.max(np.abs(value(end) - scipy_end)) <= 1e-6 * size:
+            raise RuntimeError(
+                "integrate.solve_ivp: fun returned other values when it was called again with the "
+                "same arguments; it must depend on them alone"
+            )
+        self.end = end + (scipy_end - value(end))  # SciPy's last bits, from which it went on
 
     @functools.cached_property
     def slope_at_end(self) -> Any:
@@ -183,7 +178,7 @@ class RungeKuttaStep(Step):
 
 
 class DormandPrince8Step(RungeKuttaStep):
-    """A step of DOP853, whose polynomial needs three more slopes (the same, section II.6)."""
+    """A step of DOP853; its polynomial needs three more slopes (the same book, section II.6)."""
 
     @functools.cached_property
     def coefficients(self) -> list[Any]:
@@ -193,8 +188,8 @@ class DormandPrince8Step(RungeKuttaStep):
             self.append_slope(a, c)
         rise = self.end - self.y
         inner = self.h * np.dot(self.method.D, rows_of(self.slopes))
-        rest = [self.h * first - rise, 2.0 * rise - self.h * (last + first)]
-        return [rise, *rest, *[inner[n] for n in range(len(self.method.D))]]
+        bends = [self.h * first - rise, 2.0 * rise - self.h * (last + first)]
+        return [rise, *bends, *[inner[n] for n in range(len(self.method.D))]]
 
     def at(self, t: Any) -> Any:
         x = self.part(t)
@@ -223,7 +218,7 @@ RADAU_POLYNOMIAL = np.array(  # through zero and the three stages
 
 
 class StageJacobians:
-    """The Jacobians at the stages of Radau's steps, for as many steps at once as one call takes."""
+    """The Jacobians at the stages of Radau's steps, many steps at once if one call takes them."""
 
     def __init__(self, system: System, begin: tuple, steps: Sequence[tuple]):
         self._system = system
@@ -237,10 +232,10 @@ class StageJacobians:
     def of(self, n: int) -> np.ndarray:
         start = n - n % self._together
         if start != self._start:
-            self._start, self._blocks = start, self._made(start)
+            self._start, self._blocks = start, self._from(start)
         return self._blocks[n - start]
 
-    def _made(self, start: int) -> np.ndarray:
+    def _from(self, start: int) -> np.ndarray:
         times, points = [], []
         for (t, y, *_), (end, _, stages, *_) in self._steps[start : start + self._together]:
             times.append(t + RADAU_NODES * (end - t))
@@ -250,31 +245,28 @@ class StageJacobians:
         def slopes(rows: Any) -> Any:
             return self._system.inner_slopes(joint, rows)
 
-        found = block_jacobians(slopes, np.concatenate(points))
-        return np.reshape(found, (len(times), 3, *found.shape[1:]))
+        blocks = block_jacobians(slopes, np.concatenate(points))
+        return np.reshape(blocks, (len(times), 3, *blocks.shape[1:]))
 
 
-class RadauStep(Step):
+class RadauStep(SolverStep):
     """A step of Radau IIA of order 5 (E. Hairer and G. Wanner, Solving Ordinary Differential
     Equations II, 1996, section IV.8).
 
-    The stages are SciPy's root of a system of equations, and are differentiated as such.
+    The stages are SciPy's root of a system of equations, and are differentiated as a root.
     """
 
     def __init__(
         self,
         system: System,
-        method: Any,
         times: Sequence[Any],
         y: Any,
-        last: Any,
-        found: np.ndarray,
+        scipy_end: np.ndarray,
         stages: Any,
         blocks: Callable[[], np.ndarray],
     ):
-        super().__init__(times, y)
-        count = len(found)
-
+        super().__init__(system, times, y)
+        count = len(scipy_end)
         times = self.begin + RADAU_NODES * self.h
 
         def equations(z: Any) -> Any:
@@ -290,29 +282,19 @@ class RadauStep(Step):
         root = corrected(equations, np.ravel(stages), jacobian_at, "integrate.solve_ivp")
         self.stages = np.reshape(root, (3, count))
         end = y + self.stages[-1]
-        self.end = end + (found - value(end))
+        self.end = end + (scipy_end - value(end))
 
     def at(self, t: Any) -> Any:
         return self.polynomial(np.dot(np.transpose(self.stages), RADAU_POLYNOMIAL), t)
 
 
-def require_same(begin: np.ndarray, end: np.ndarray, found: np.ndarray) -> None:
-    """RuntimeError if a step that is taken again ends elsewhere."""
-    size = np.max(np.abs(begin)) + np.max(np.abs(found))
-    if not np.max(np.abs(end - found)) <= 1e-6 * size:
-        raise RuntimeError(
-            "integrate.solve_ivp: fun returned other values when it was called again with the same "
-            "arguments; it must depend on them alone"
-        )
-
-
 # -------------------------------------------------------------------------------------------------
-# Jumps of a right-hand side in time: solved piece by piece, or a warning where one moves.
+# Jumps of a right-hand side in time: solved piece by piece, with a warning if one moves.
 
 SAMPLES = 6  # of each step, its ends included
 
 
-class Pieces:
+class JoinedSolution:
     """The solution of several problems in a row, as a function of t."""
 
     def __init__(self, solutions: Sequence[Callable], ends: Sequence[Any], descends: bool):
@@ -339,7 +321,7 @@ def solve_in_pieces(
     t_eval: Any,
     wants_sol: bool,
 ) -> Any:
-    """One result of ``solve(t_span, y0)`` for each piece between jumps, put together.
+    """The joint result of ``solve(t_span, y0)`` for the pieces between jumps.
 
     A piece ends just before a jump, and the next one begins just after it, so that each has its own
     right-hand side at both ends.
@@ -351,42 +333,41 @@ def solve_in_pieces(
     side = (-1.0 if descends else 1.0) * NEAR * max(abs(low), abs(high), high - low)
     results: list[Any] = []
     ends = []
-    for start, stop in zip(
-        [begin, *[c + side for c in inner]], [*[c - side for c in inner], end], strict=True
-    ):
+    starts, stops = [begin, *[c + side for c in inner]], [*[c - side for c in inner], end]
+    for start, stop in zip(starts, stops, strict=True):
         results.append(solve((start, stop), y0))
         ends.append(stop)
         y0 = results[-1].y[:, -1]
         if results[-1].status != 0:  # failed, or ended by an event
             break
-    found = results[-1]
-    solution = Pieces([each.sol for each in results], ends, descends)
-    last = found.t[-1]
+    joint = results[-1]
+    solution = JoinedSolution([result.sol for result in results], ends, descends)
+    last = joint.t[-1]
     if t_eval is None:
-        found.t = np.concatenate([as_array(each.t) for each in results])
-        found.y = np.concatenate([each.y for each in results], axis=1)
+        joint.t = np.concatenate([as_array(result.t) for result in results])
+        joint.y = np.concatenate([result.y for result in results], axis=1)
     else:
         points = as_array(t_eval)
         is_reached = value(points) >= value(last) if descends else value(points) <= value(last)
-        found.t, found.y = points[is_reached], solution(points[is_reached])
+        joint.t, joint.y = points[is_reached], solution(points[is_reached])
     for name in ("nfev", "njev", "nlu"):
-        found[name] = sum([each[name] for each in results])
-    if found.t_events is not None:
+        joint[name] = sum([result[name] for result in results])
+    if joint.t_events is not None:
         for name in ("t_events", "y_events"):
-            found[name] = [
+            joint[name] = [
                 np.concatenate([as_array(part) for part in parts if len(part)] or [np.array([])])
-                for parts in zip(*[each[name] for each in results], strict=True)
+                for parts in zip(*[result[name] for result in results], strict=True)
             ]
-    found.sol = solution if wants_sol else None
-    return found
+    joint.sol = solution if wants_sol else None
+    return joint
 
 
 def warn_of_moving_jumps(
     system: Any, times: Sequence[float], ys: Sequence[np.ndarray], slopes: Sequence[np.ndarray]
 ) -> None:
-    """A warning if the right-hand side jumps at a time that depends on what is differentiated.
+    """A warning if the right-hand side jumps at a time that depends on traced values.
 
-    Each step is looked at in a few places between its ends; y is a straight line within it.
+    Each step is sampled in a few places; y is a straight line within it.
     """
     span = abs(times[-1] - times[0])
     steps = list(zip(times[:-1], times[1:], ys[:-1], ys[1:], strict=True))
@@ -396,7 +377,7 @@ def warn_of_moving_jumps(
     is_jump = np.max(rises, axis=0) > smallest_jump(samples)
     for n in np.flatnonzero(np.any(is_one_step & is_jump, axis=1)):
         low, high, *ends = steps[n]
-        line = Line(low, high, *ends)
+        line = ChordOfStep(low, high, *ends)
         sample = functools.partial(line.slope, system.inner)
         place = narrowed(sample, min(low, high), max(low, high), span)
         if place is None:
@@ -425,7 +406,7 @@ def samples_of(system: Any, times: np.ndarray, ys: np.ndarray, slopes: np.ndarra
     return np.stack([slopes[:-1], *inner, slopes[1:]])
 
 
-class Line:
+class ChordOfStep:
     """The solution within a step, as a straight line."""
 
     def __init__(self, begin: float, end: float, y: np.ndarray, y_end: np.ndarray):
@@ -435,11 +416,11 @@ class Line:
     def slope(self, fun: Callable, t: float, scale: float = 1.0) -> np.ndarray:
         """The right-hand side on the line."""
         with np.errstate(all="ignore"):
-            found = fun(t, scale * (self._y + (t - self._begin) * self._slope))
-            return np.nan_to_num(np.ravel(value(as_array(found))))
+            slope = fun(t, scale * (self._y + (t - self._begin) * self._slope))
+            return np.nan_to_num(np.ravel(value(as_array(slope))))
 
     def is_moving(self, system: Any, left: float, right: float) -> bool:
-        """Whether a jump is elsewhere when the parameters and y are changed a little."""
+        """Whether a jump moves when the parameters and y are changed a little."""
 
         def height(move: float) -> float:
             numbers = system.plain.numbers
@@ -472,39 +453,37 @@ def solve_ivp(
 ) -> Any:
     """The solution of ``dy/dt = fun(t, y)`` with ``y(t_span[0]) = y0``; ``.y`` is differentiated.
 
-    So are ``.sol``, with ``dense_output``, ``.t`` where it is traced, and times and values of
-    events: with respect to y0, args, what ``fun`` and events close over, ``t_span`` and ``t_eval``,
-    in all orders, for the methods RK23, RK45, DOP853 and Radau. ``fun`` is called with plain
-    numbers t (unless they are traced) and written in plain NumPy. Values are SciPy's, and so are
-    failures: see ``.success``; what was found until then is differentiated. ``jac`` is for SciPy.
-    ``jumps``: times at which ``fun`` jumps, traced or not; the problem is solved piece by piece.
-    A RuntimeWarning tells of a jump that is not among them and whose time depends on what is
-    differentiated: the derivative lacks its part.
+    So are ``.sol``, with ``dense_output``, ``.t`` if it is traced, and times and values of events:
+    with respect to y0, args, closures of ``fun`` and of events, ``t_span`` and ``t_eval``, in all
+    orders, for the methods RK23, RK45, DOP853 and Radau. ``fun`` is called with plain numbers t
+    (unless they are traced) and written in plain NumPy. Values and failures are SciPy's: see
+    ``.success``; the solution until then is differentiated. ``jac`` is for SciPy. ``jumps``: times
+    at which ``fun`` jumps, traced or not; the problem is solved piece by piece. A RuntimeWarning
+    tells of another jump at a time that depends on traced values: the derivative lacks its part.
 
-    Traced are all steps once more, in some ten operations for a stage beside those of ``fun``. For
-    Radau each step takes the inverse of a matrix three times as large as y, and as many pullbacks
-    of ``fun`` as y has entries: of one call for many steps if ``fun`` takes vectors of times and
-    columns of values, and what is traced with an axis more, and returns the columns that single
-    calls return. Whether there are jumps is looked for in four places of each step.
+    All steps are traced once more, in some ten operations for a stage, and the operations of
+    ``fun``. For Radau each step takes the inverse of a matrix three times as large as y, and as
+    many pullbacks of ``fun`` as y has entries. One call serves many steps if ``fun`` takes vectors
+    of times, columns of values, and traced arrays with one more axis, and returns the columns of
+    single calls. Jumps are looked for in four places of each step.
 
     NotImplementedError if there is a derivative to take with other methods. LinAlgError for the
     time of an event whose function has the slope zero there.
     """
     if len(jumps):
-
-        def solve_piece(t_span: Sequence[Any], y0: Any) -> Any:
-            how = {"dense_output": True, "events": events, "vectorized": vectorized, **options}
-            return solve_ivp(fun, t_span, y0, method, args=args, **how)
-
+        options |= {"dense_output": True, "events": events, "vectorized": vectorized, "args": args}
+        solve_piece = functools.partial(solve_ivp, fun, method=method, **options)
         return solve_in_pieces(solve_piece, t_span, y0, jumps, t_eval, dense_output)
     arguments = () if args is None else args
     system = System(fun, arguments, vectorized)
-    given = options.get("jac")
-    if callable(given):
-        options["jac"] = PlainFunction(given, arguments)
-    functions = events_of(events, arguments)
+    if callable(options.get("jac")):
+        options["jac"] = PlainFunction(options["jac"], arguments)
+    functions: list[Event] | None = None
+    if events is not None:
+        listed = (events,) if callable(events) else events
+        functions = [Event(event, arguments) for event in listed]
     solver = METHODS.get(method, method)
-    found, steps = solve(
+    result, steps = solve(
         system.plain,
         [float(value(t)) for t in t_span],
         value(as_array(y0)),
@@ -518,8 +497,13 @@ def solve_ivp(
     plains = [system.plain, *[function.plain for function in functions or ()]]
     parts = [*t_span, as_array(y0), as_array(0.0 if t_eval is None else t_eval)]
     if not any(map(depth_of, parts)) and not any(plain.is_traced for plain in plains):
-        return found
-    require_derivative(solver)
+        return result
+    if solver not in STEPS:
+        name = getattr(solver, "__name__", solver)
+        raise NotImplementedError(
+            f"integrate.solve_ivp has no derivative with method={name!r}; use method='Radau' for "
+            f"stiff equations, or 'RK23', 'RK45' or 'DOP853'"
+        )
     if len(steps) > 1:
         begin = float(value(t_span[0])), value(as_array(y0))
         times, ys = zip(*[step[:2] for step in (begin, *steps)], strict=True)
@@ -528,11 +512,11 @@ def solve_ivp(
         system.find_columns(np.array(times), np.array(ys), np.array(slopes))
         warn_of_moving_jumps(system, times, ys, slopes)
     solution = Solution(system, solver, steps, t_span, as_array(y0))
-    return solution.put_into(found, t_eval, dense_output, functions)
+    return solution.put_into(result, t_eval, dense_output, functions)
 
 
 class Event:
-    """A function whose zeros SciPy finds: ``plain`` for SciPy, and as the model has it."""
+    """A function for SciPy to find its zeros, ``plain``, and traced."""
 
     def __init__(self, fun: Callable, args: Any):
         self.fun, self.args = fun, args
@@ -541,33 +525,18 @@ class Event:
             if hasattr(fun, name):
                 setattr(self.plain, name, getattr(fun, name))
 
-    def time(self, found: float, solution: Callable) -> Any:
+    def time(self, zero: float, solution: Callable) -> Any:
         """The time of a zero, with its derivatives."""
 
         def at(vector: Any) -> Any:
             return np.reshape(as_array(self.fun(vector[0], solution(vector[0]), *self.args)), (1,))
 
-        what = "the time of an event of integrate.solve_ivp"
-        return corrected(at, np.array([found]), lambda t: jacobian(at, t), what)[0]
-
-
-def events_of(events: Any, args: Any) -> list[Event] | None:
-    if events is None:
-        return None
-    return [Event(each, args) for each in ((events,) if callable(events) else events)]
-
-
-def require_derivative(method: Any) -> None:
-    if method not in STEPS:
-        name = getattr(method, "__name__", method)
-        raise NotImplementedError(
-            f"integrate.solve_ivp has no derivative with method={name!r}; use method='Radau' for "
-            f"stiff equations, or 'RK23', 'RK45' or 'DOP853'"
-        )
+        name = "the time of an event of integrate.solve_ivp"
+        return corrected(at, np.array([zero]), lambda t: jacobian(at, t), name)[0]
 
 
 def solve(fun: Callable, t_span: Any, y0: Any, method: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-    """SciPy's result, and of each step its end, the value, Radau's stages, the slope."""
+    """SciPy's result, and for each step its end, the value, Radau's stages, the slope."""
     steps: list[tuple] = []
     if method not in STEPS:
         return scipy.integrate.solve_ivp(fun, t_span, y0, method, **kwargs), steps
@@ -599,16 +568,18 @@ class Solution:
         self.steps: list[Any] = []
         self.ys = [y0 if depth_of(y0) else np.asarray(y0, dtype=np.result_type(y0, float))]
         jacobians = StageJacobians(system, (self.ts[0], value(y0)), steps)
-        for n, (_, found, stages, _) in enumerate(steps):
-            last = self.steps[-1] if self.steps else None
-            times, y = self._times[n : n + 2], self.ys[-1]
-            blocks = functools.partial(jacobians.of, n)
-            step = STEPS[method](system, method, times, y, last, found, stages, blocks)
+        for n, (_, y, stages, _) in enumerate(steps):
+            step: Any
+            taken = system, self._times[n : n + 2], self.ys[-1], y
+            if method is Radau:
+                step = RadauStep(*taken, stages, functools.partial(jacobians.of, n))
+            else:
+                step = STEPS[method](method, *taken, self.steps[-1] if self.steps else None)
             self.steps.append(step)
-            self.ys.append(self.steps[-1].end)
+            self.ys.append(step.end)
 
     def __call__(self, t: Any) -> Any:
-        """The value at t; beyond the ends that of the first or last step's polynomial."""
+        """The value at t; beyond the ends by the first or last step's polynomial."""
         t = as_array(t)
         if np.ndim(t) == 0:
             return self._at(np.reshape(t, (1,)))[:, 0]
@@ -620,30 +591,30 @@ class Solution:
         places = np.searchsorted(sign * self.ts[1:-1], sign * plain, side="left")
         order = np.argsort(places, kind="stable")
         parts = [self.steps[place].at(t[places == place]) for place in np.unique(places)]
-        found = np.concatenate(parts, axis=1)
-        return found if np.all(np.diff(order) == 1) else found[:, np.argsort(order)]
+        values = np.concatenate(parts, axis=1)
+        return values if np.all(np.diff(order) == 1) else values[:, np.argsort(order)]
 
-    def put_into(self, found: Any, t_eval: Any, dense_output: bool, events: Any) -> Any:
+    def put_into(self, result: Any, t_eval: Any, dense_output: bool, events: Any) -> Any:
         """SciPy's result with traced values in it."""
-        times, ys, last = self._times, self.ys, found.t[-1] if len(found.t) else None
+        times, ys, last = self._times, self.ys, result.t[-1] if len(result.t) else None
         if events is not None:
-            pairs = list(zip(events, found.t_events, strict=True))
-            traced = [[event.time(t, self) for t in at] for event, at in pairs]
-            if found.status == 1 and t_eval is None:  # the last step has ended at an event
-                end = next(t for each in traced for t in each if value(t) == last)
+            pairs = list(zip(events, result.t_events, strict=True))
+            zeros = [[event.time(t, self) for t in at] for event, at in pairs]
+            if result.status == 1 and t_eval is None:  # the last step has ended at an event
+                end = next(t for of_event in zeros for t in of_event if value(t) == last)
                 times, ys = [*times[:-1], end], [*ys[:-1], self(end)]
-            found.t_events = [as_array(each) for each in traced]
-            found.y_events = [
-                np.transpose(self(as_array(each))) if each else np.array([]) for each in traced
+            result.t_events = list(map(as_array, zeros))
+            result.y_events = [
+                np.transpose(self(as_array(at))) if at else np.array([]) for at in zeros
             ]
         if dense_output:
-            found.sol = self
+            result.sol = self
         if t_eval is None:
-            found.y = np.transpose(rows_of(ys))
+            result.y = np.transpose(rows_of(ys))
             if any(map(depth_of, times)):
-                found.t = as_array(times)
-        elif len(found.t):
-            points = as_array(t_eval)[: len(found.t)]
-            found.y = self(points)
-            found.t = points if depth_of(points) else found.t
-        return found
+                result.t = as_array(times)
+        elif len(result.t):
+            points = as_array(t_eval)[: len(result.t)]
+            result.y = self(points)
+            result.t = points if depth_of(points) else result.t
+        return result

@@ -1,6 +1,6 @@
 """Interpolation, as in ``scipy.interpolate``: cubic splines, and linear ones on grids.
 
-Differentiated in the values, in the knots, and in where an interpolant is evaluated.
+Differentiated in the values, in the knots, and in the points of evaluation.
 """
 
 import itertools
@@ -25,8 +25,8 @@ class PPoly:
     """A polynomial ``sum(c[m, i] * (at - x[i]) ** (k - m))`` on each interval from x[i] to x[i+1].
 
     ``c`` has the shape (k + 1, intervals, ...), ``x`` increases. Differentiated in c, in x, and in
-    where it is evaluated; at a breakpoint the derivative is that of the piece on its right. Roots
-    (``solve``, ``roots``) and ``extend`` are not here.
+    the points of evaluation; at a breakpoint the derivative is the right piece's. Roots (``solve``,
+    ``roots``) and ``extend`` are missing.
     """
 
     def __init__(self, c: Any, x: Any, extrapolate: Extrapolation = None, axis: int = 0):
@@ -42,41 +42,41 @@ class PPoly:
         self.axis = axis
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Extrapolation = None) -> Any:
-        """The value at ``x``, or that of the derivative of order ``nu``."""
+        """The value at ``x``, or the derivative of order ``nu``."""
         if nu < 0:
             raise ValueError(f"the order nu of a derivative is {nu}; it must not be negative")
         if nu:
             return self.derivative(nu)(x, extrapolate=extrapolate)
         at, breaks = floating(x), self.x
-        how = self.extrapolate if extrapolate is None else extrapolate
-        require_known(how)
-        if how == "periodic":
+        mode = self.extrapolate if extrapolate is None else extrapolate
+        require_known(mode)
+        if mode == "periodic":
             at = breaks[0] + (at - breaks[0]) % (breaks[-1] - breaks[0])
-        found = self._at(np.reshape(at, (-1,)))
-        found = np.reshape(found, np.shape(at) + np.shape(self.c)[2:])
-        if not how:
+        result = self._at(np.reshape(at, (-1,)))
+        result = np.reshape(result, np.shape(at) + np.shape(self.c)[2:])
+        if not mode:
             numbers, ends = value(at), value(breaks)
             is_inside = (numbers >= ends[0]) & (numbers <= ends[-1])
             shape = np.shape(at) + (1,) * (np.ndim(self.c) - 2)
-            found = np.where(np.reshape(is_inside, shape), found, np.nan)
+            result = np.where(np.reshape(is_inside, shape), result, np.nan)
         first = range(np.ndim(at))
-        return np.moveaxis(found, tuple(first), tuple([self.axis + n for n in first]))
+        return np.moveaxis(result, tuple(first), tuple([self.axis + n for n in first]))
 
     def unboxed(self) -> "PPoly":
-        """With plain numbers, as ``dg.value`` returns it."""
+        """The interpolant with plain numbers, as ``dg.value`` returns it."""
         return PPoly(value(self.c), value(self.x), self.extrapolate, self.axis)
 
     def _at(self, at: Any) -> Any:
-        """The values at a vector, each by the polynomial of its interval or of that at the end."""
+        """The values at a vector, each by the polynomial of its interval, or of the last one."""
         numbers = value(self.x)
         place = np.searchsorted(numbers, value(at), side="right") - 1
         place = np.clip(place, 0, len(numbers) - 2)
         ahead = np.reshape(at - self.x[place], (-1,) + (1,) * (np.ndim(self.c) - 2))
         pieces = self.c[:, place]
-        found = pieces[0]
+        result = pieces[0]
         for power in range(1, np.shape(self.c)[0]):
-            found = found * ahead + pieces[power]
-        return found
+            result = result * ahead + pieces[power]
+        return result
 
     def derivative(self, nu: int = 1) -> "PPoly":
         """The derivative of order ``nu``; with a negative one the antiderivative."""
@@ -102,24 +102,24 @@ class PPoly:
             steps = (steps + c[power]) * widths
         starts = np.concatenate([0.0 * steps[:1], np.cumsum(steps, axis=0)[:-1]])
         c = np.concatenate([c, starts[np.newaxis]])
-        how = False if self.extrapolate == "periodic" else self.extrapolate
-        return PPoly(c, self.x, how, self.axis).antiderivative(nu - 1)
+        mode = False if self.extrapolate == "periodic" else self.extrapolate
+        return PPoly(c, self.x, mode, self.axis).antiderivative(nu - 1)
 
     def integrate(self, a: Any, b: Any, extrapolate: Extrapolation = None) -> Any:
         """The integral from ``a`` to ``b``."""
-        how = self.extrapolate if extrapolate is None else extrapolate
-        require_known(how)
+        mode = self.extrapolate if extrapolate is None else extrapolate
+        require_known(mode)
         if value(b) < value(a):
-            return -self.integrate(b, a, how)
+            return -self.integrate(b, a, mode)
         whole = self.antiderivative()
 
         def between(low: Any, high: Any) -> Any:
             return whole(high, extrapolate=True) - whole(low, extrapolate=True)
 
         first, last = self.x[0], self.x[-1]
-        if how != "periodic":
+        if mode != "periodic":
             is_inside = value(first) <= value(a) and value(b) <= value(last)
-            return between(a, b) * (1.0 if how or is_inside else np.nan)
+            return between(a, b) * (1.0 if mode or is_inside else np.nan)
         period = last - first
         count = np.floor(value((b - a) / period))
         begin = first + (a - first) % period
@@ -135,9 +135,9 @@ def require_known(extrapolate: Extrapolation) -> None:
         raise ValueError(f"extrapolate is {extrapolate!r}; it must be True, False or 'periodic'")
 
 
-def floating(given: Any) -> Any:
+def floating(numbers: Any) -> Any:
     """A list or an array as one of floating numbers, in double precision."""
-    array = operand(given)
+    array = operand(numbers)
     kind = complex if np.iscomplexobj(array) else float
     return array if array.dtype == kind else array.astype(kind)
 
@@ -209,21 +209,21 @@ class RegularGridInterpolator:
         columns = [np.reshape(xi[..., n], (-1,)) for n in range(count)]
         outside = self._outside([value(column) for column in columns])
         places = [place(line, column) for line, column in zip(self.grid, columns, strict=True)]
-        found = self._nearest(places) if method == "nearest" else self._linear(places)
+        result = self._nearest(places) if method == "nearest" else self._linear(places)
         if not self.bounds_error and self.fill_value is not None:
-            found = np.where(self._rows(outside), self.fill_value, found)
+            result = np.where(self._rows(outside), self.fill_value, result)
         is_nan = np.any([np.isnan(value(column)) for column in columns], axis=0)
-        found = np.where(self._rows(is_nan), np.nan, found) if np.any(is_nan) else found
-        return np.reshape(found, np.shape(xi)[:-1] + np.shape(self.values)[count:])
+        result = np.where(self._rows(is_nan), np.nan, result) if np.any(is_nan) else result
+        return np.reshape(result, np.shape(xi)[:-1] + np.shape(self.values)[count:])
 
     def unboxed(self) -> "RegularGridInterpolator":
-        """With plain numbers, as ``dg.value`` returns it."""
-        how = self.method, self.bounds_error, value(self.fill_value)
-        return RegularGridInterpolator(list(map(value, self.grid)), value(self.values), *how)
+        """The interpolant with plain numbers, as ``dg.value`` returns it."""
+        options = self.method, self.bounds_error, value(self.fill_value)
+        return RegularGridInterpolator(list(map(value, self.grid)), value(self.values), *options)
 
     def _outside(self, columns: list[Any]) -> Any:
-        """Which points are outside of the grid; ValueError if there are and must not be any."""
-        found = np.zeros(np.shape(columns[0]), bool)
+        """Which points are outside of the grid; ValueError if none may be."""
+        outside = np.zeros(np.shape(columns[0]), bool)
         for axis, (line, column) in enumerate(zip(self.grid, columns, strict=True)):
             ends = value(line)
             is_outside = (column < ends[0]) | (column > ends[-1])
@@ -232,11 +232,11 @@ class RegularGridInterpolator:
                     f"xi is out of the bounds {ends[0]} and {ends[-1]} of the axis {axis}; clip "
                     f"it, or say bounds_error=False"
                 )
-            found = found | is_outside
-        return found
+            outside = outside | is_outside
+        return outside
 
     def _rows(self, vector: Any) -> Any:
-        """A vector over the points, with an axis for each further one of the values."""
+        """A vector over the points, with an axis for each further axis of the values."""
         return np.reshape(vector, (-1,) + (1,) * (np.ndim(self.values) - len(self.grid)))
 
     def _linear(self, places: list[tuple]) -> Any:
@@ -245,20 +245,13 @@ class RegularGridInterpolator:
             weight: Any = 1.0
             for is_upper, (_, _, share) in zip(corner, places, strict=True):
                 weight = weight * (share if is_upper else 1.0 - share)
-            index = tuple([each[which] for which, each in zip(corner, places, strict=True)])
+            index = tuple([place[end] for end, place in zip(corner, places, strict=True)])
             total = total + self.values[index] * self._rows(weight)
         return total
 
     def _nearest(self, places: list[tuple]) -> Any:
-        shares = [value(share) for *_, share in places]
-        return self.values[
-            tuple(
-                [
-                    np.where(share <= 0.5, low, high)
-                    for (low, high, _), share in zip(places, shares, strict=True)
-                ]
-            )
-        ]
+        ends = [np.where(value(share) <= 0.5, low, high) for low, high, share in places]
+        return self.values[tuple(ends)]
 
 
 def place(line: Any, column: Any) -> tuple[Any, Any, Any]:
@@ -275,7 +268,7 @@ def coordinates(xi: Any, count: int) -> Any:
     if isinstance(xi, tuple) and len(xi) == 1:
         xi = xi[0]
     if isinstance(xi, tuple):
-        parts = [floating(each) for each in xi]
+        parts = [floating(coordinate) for coordinate in xi]
         shape = np.broadcast_shapes(*map(np.shape, parts))
         return np.stack([np.broadcast_to(part, shape) for part in parts], axis=-1)
     xi = operand(xi)
@@ -318,8 +311,8 @@ class CubicHermiteSpline(PPoly):
 class CubicSpline(CubicHermiteSpline):
     """The cubic spline with values ``y`` at the knots ``x``, with SciPy's ``bc_type``.
 
-    Derivatives given in ``bc_type`` are differentiated, too. The derivative of a periodic spline is
-    right along directions in which the first and the last value stay equal.
+    Derivatives in ``bc_type`` are differentiated, too. The derivative of a periodic spline is right
+    along directions in which the first and the last value stay equal.
     """
 
     def __init__(
@@ -361,14 +354,14 @@ def conditions(bc_type: Any, y: Any, axis: int) -> list[Any]:
         bc_type = (bc_type, bc_type)
     if len(bc_type) != 2:
         raise ValueError(f"bc_type is {bc_type!r}; it must be one name, or a pair for both ends")
-    is_periodic = [isinstance(each, str) and each == "periodic" for each in bc_type]
+    is_periodic = [isinstance(end, str) and end == "periodic" for end in bc_type]
     if any(is_periodic) and not all(is_periodic):
         raise ValueError("bc_type='periodic' holds for both ends, and goes with no other one")
     if all(is_periodic) and not np.allclose(value(y[0]), value(y[-1]), rtol=1e-15, atol=1e-15):
         raise ValueError(
             f"the first and the last y along the axis {axis} must be equal for bc_type='periodic'"
         )
-    return [condition(each, np.shape(y)[1:]) for each in bc_type]
+    return [condition(end, np.shape(y)[1:]) for end in bc_type]
 
 
 def condition(bc: Any, shape: tuple) -> Any:
@@ -399,10 +392,10 @@ def hermite(x: Any, y: Any, slopes: Any) -> Any:
 
 
 def derivatives(x: Any, y: Any, ends: list[Any]) -> Any:
-    """Those that make the second derivative continuous.
+    """The slopes that make the second derivative continuous.
 
-    The equations are those of SciPy's documentation; C. de Boor, A practical guide to splines
-    (1978), chapter IV.
+    The equations are in SciPy's documentation; C. de Boor, A practical guide to splines (1978),
+    chapter IV.
     """
     widths = np.diff(x)
     wide = along_first(widths, np.ndim(y))
@@ -428,7 +421,7 @@ def derivatives(x: Any, y: Any, ends: list[Any]) -> Any:
 
 
 def at_end(end: Any, widths: Any, secants: Any) -> tuple[Any, Any, Any]:
-    """The equation at the first knot: its diagonal entry, the one beside it, the right side."""
+    """The equation at the first knot: its diagonal entry, the next entry, the right side."""
     if end == "not-a-knot":
         both = widths[0] + widths[1]
         right = (widths[0] + 2.0 * both) * widths[1] * secants[0] + widths[0] ** 2 * secants[1]
@@ -449,7 +442,7 @@ def mirrored(end: Any) -> Any:
 
 
 def periodic(widths: Any, wide: Any, secants: Any) -> Any:
-    """Of a cyclic system: without its last unknown it is tridiagonal, and linear in that one."""
+    """The slopes of a cyclic system, which is tridiagonal, and linear in its last unknown."""
     before, wide_before = np.roll(widths, 1), np.roll(wide, 1, axis=0)
     right = 3.0 * (wide * np.roll(secants, 1, axis=0) + wide_before * secants)
     diagonal, zero = 2.0 * (before + widths), np.zeros(1)
@@ -468,8 +461,8 @@ def periodic(widths: Any, wide: Any, secants: Any) -> Any:
 
 def solved(bands: Any, right: Any) -> Any:
     """The solution of a tridiagonal system."""
-    found = solve_banded((1, 1), bands, np.reshape(right, (np.shape(right)[0], -1)))
-    return np.reshape(found, np.shape(right))
+    solution = solve_banded((1, 1), bands, np.reshape(right, (np.shape(right)[0], -1)))
+    return np.reshape(solution, np.shape(right))
 
 
 def parabola(widths: Any, secants: Any) -> Any:

@@ -28,10 +28,10 @@ def solve(
     assume_a: str | None = None,
     transposed: bool = False,
 ) -> Any:
-    """The solution x of ``a @ x = b``; with ``transposed`` of ``a.T @ x = b``.
+    """The solution x of ``a @ x = b``; with ``transposed``, of ``a.T @ x = b``.
 
-    Of a matrix that is symmetric or Hermitian by ``assume_a`` only one triangle is read. ValueError
-    for other structures.
+    If ``assume_a`` says symmetric or Hermitian, only one triangle is read. ValueError for other
+    structures.
     """
     if assume_a in (*SYMMETRIC, *HERMITIAN):
         a = mirror(a, lower, assume_a in HERMITIAN)
@@ -96,7 +96,7 @@ def permutation(pivots: Any) -> Any:
 
 def block_diag(*arrs: Any) -> Any:
     """The matrices along the diagonal, zeros elsewhere; a vector is a row."""
-    blocks = [np.atleast_2d(each) for each in arrs]
+    blocks = list(map(np.atleast_2d, arrs))
     width = sum([np.shape(block)[1] for block in blocks])
     dtype = np.result_type(*map(value, blocks))
     rows, begin = [], 0

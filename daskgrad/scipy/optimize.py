@@ -1,12 +1,12 @@
 """Roots and minima, as in ``scipy.optimize``.
 
-SciPy finds them, with plain numbers. Solutions are differentiated by the implicit function
-theorem, with respect to ``args`` and to what the functions close over, in all orders; they have
-SciPy's values, and derivatives as accurate as SciPy's tolerances. Not differentiated are starting
-points and brackets, on which a solution does not depend. A solution that SciPy did not find, or at
-which the Jacobian is singular, has none: an error says so. The functions are called with plain
-numbers, and with traced ones: they are written in plain NumPy. Source: A. Griewank and A. Walther,
-Evaluating Derivatives, 2008, chapter 15.
+SciPy finds them, with plain numbers. Solutions are differentiated by the implicit function theorem,
+with respect to ``args`` and to the functions' closures, in all orders. They have SciPy's values,
+and derivatives as accurate as SciPy's tolerances. A solution does not depend on starting points and
+brackets, which get no derivative. If SciPy found no solution, or the Jacobian is singular, the
+derivative is an error. The functions are called with plain numbers, and with traced ones: they are
+written in plain NumPy. Source: A. Griewank and A. Walther, Evaluating Derivatives, 2008, chapter
+15.
 """
 
 from collections.abc import Callable
@@ -38,22 +38,22 @@ def root(
 ) -> Any:
     """A root of a function of a vector; ``.x`` is differentiated.
 
-    The Jacobian that the derivative needs is taken of ``fun``, in a pullback for each number in x;
-    ``jac`` is for SciPy. RuntimeError if there is a derivative to take and no root was found.
+    The derivative needs the Jacobian of ``fun``, a pullback for each number in x; ``jac`` is for
+    SciPy. RuntimeError if there is a derivative to take and no root was found.
     """
     args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
-    found = scipy.optimize.root(
+    result = scipy.optimize.root(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=PlainFunction(jac, args) if callable(jac) else jac,
+        jac=plain(jac, args),
         tol=tol,
         callback=callback,
         options=options,
     )
-    found.x = solution("optimize.root", function, found.x, found.success, found.message)
-    return found
+    result.x = solution("optimize.root", function, result.x, result.success, result.message)
+    return result
 
 
 def root_scalar(
@@ -76,13 +76,12 @@ def root_scalar(
     """
     args = as_tuple(args)
     function = Function(f, args, has_jacobian=fprime is True)
-    slopes = [PlainFunction(each, args) if callable(each) else each for each in (fprime, fprime2)]
-    found = scipy.optimize.root_scalar(
+    result = scipy.optimize.root_scalar(
         function.plain,
         method=method,
         bracket=None if bracket is None else [float(value(end)) for end in bracket],
-        fprime=slopes[0],
-        fprime2=slopes[1],
+        fprime=plain(fprime, args),
+        fprime2=plain(fprime2, args),
         x0=value(x0),
         x1=value(x1),
         xtol=xtol,
@@ -90,9 +89,9 @@ def root_scalar(
         maxiter=maxiter,
         options=options,
     )
-    what = "optimize.root_scalar"
-    found.root = solution(what, function, found.root, found.converged, found.flag)
-    return found
+    name = "optimize.root_scalar"
+    result.root = solution(name, function, result.root, result.converged, result.flag)
+    return result
 
 
 def brentq(
@@ -112,7 +111,7 @@ def brentq(
     jump.
     """
     function = Function(f, as_tuple(args))
-    found, results = scipy.optimize.brentq(
+    root, results = scipy.optimize.brentq(
         function.plain,
         float(value(a)),
         float(value(b)),
@@ -122,7 +121,7 @@ def brentq(
         full_output=True,
         disp=disp,
     )
-    results.root = solution("optimize.brentq", function, found, results.converged, results.flag)
+    results.root = solution("optimize.brentq", function, root, results.converged, results.flag)
     return (results.root, results) if full_output else results.root
 
 
@@ -142,7 +141,7 @@ def minimize(
 ) -> Any:
     """A minimum of a function of a vector; ``.x`` and ``.fun`` are differentiated.
 
-    The gradient, whose root x is, and the Hessian are taken of ``fun``; ``jac``, ``hess`` and
+    x is the root of the gradient of ``fun``, which is differentiated; ``jac``, ``hess`` and
     ``hessp`` are for SciPy. SciPy's own tolerances leave x with some six digits, and so its
     derivatives; a ``tol`` and ``jac`` give more. RuntimeError as of ``root``. NotImplementedError
     if there is a derivative to take under constraints, or with x at a bound.
@@ -153,36 +152,40 @@ def minimize(
         bounds = [[value(end) for end in pair] for pair in bounds]
     if constraints and (function.plain.is_traced or PlainFunction(lambda: constraints).is_traced):
         raise_constrained()
-    plain = [PlainFunction(each, args) if callable(each) else each for each in (jac, hess, hessp)]
-    found = scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=plain[0],
-        hess=plain[1],
-        hessp=plain[2],
+        jac=plain(jac, args),
+        hess=plain(hess, args),
+        hessp=plain(hessp, args),
         bounds=bounds,
         constraints=constraints,
         tol=tol,
         callback=callback,
         options=options,
     )
-    if depth_of(function(found.x)):
-        require_inside(found.x, bounds, constraints)
-        slopes = Gradient(function)
-        found.x = solution("optimize.minimize", slopes, found.x, found.success, found.message)
-        found.fun = function(found.x)
-    return found
+    if depth_of(function(result.x)):
+        require_inside(result.x, bounds, constraints)
+        slopes = SolverGradient(function)
+        result.x = solution("optimize.minimize", slopes, result.x, result.success, result.message)
+        result.fun = function(result.x)
+    return result
 
 
 def as_tuple(args: Any) -> tuple:
     return args if isinstance(args, tuple) else (args,)
 
 
-class Function:
-    """A function that is given to SciPy: ``plain``, for numbers, and as the model has it.
+def plain(fun: Any, args: tuple) -> Any:
+    """A function that SciPy calls with plain numbers; other options as they are."""
+    return PlainFunction(fun, args) if callable(fun) else fun
 
-    With ``has_jacobian`` it returns two results, of which SciPy alone uses the second one.
+
+class Function:
+    """A function for SciPy, ``plain``, and as the model has it.
+
+    With ``has_jacobian`` it returns two results; the second one is for SciPy alone.
     """
 
     def __init__(self, fun: Callable, args: tuple, has_jacobian: bool = False):
@@ -196,17 +199,17 @@ class Function:
         """The plain function's result before it is turned into numbers, for traced x."""
         return self._first(self.plain.unchanged(x))
 
-    def _first(self, found: Any) -> Any:
-        return as_array(found[0] if self._has_jacobian else found)
+    def _first(self, result: Any) -> Any:
+        return as_array(result[0] if self._has_jacobian else result)
 
 
-NEAR = 1e-3  # of x and one, is the longest step of Newton's method from what SciPy calls a root
+NEAR = 1e-3  # of x and one: the longest step of Newton's method from SciPy's root
 
 
-def solution(what: str, function: Any, x: Any, is_found: bool, message: str) -> Any:
+def solution(name: str, function: Any, x: Any, is_found: bool, message: str) -> Any:
     """The root x of a function, with derivatives if the function is traced."""
     if not is_found and depth_of(function(x)):
-        raise RuntimeError(f"{what} found no solution, and so no derivative: {message}")
+        raise RuntimeError(f"{name} found no solution, and so no derivative: {message}")
     shape = np.shape(x)
 
     def flat(fun: Callable) -> Callable:
@@ -214,12 +217,12 @@ def solution(what: str, function: Any, x: Any, is_found: bool, message: str) -> 
 
     vector = np.reshape(x, (-1,))
     inner = flat(function.inner)
-    found = corrected(flat(function), vector, lambda x: jacobian(inner, x), what, NEAR)
-    return x if found is vector else np.reshape(found, shape)
+    root = corrected(flat(function), vector, lambda x: jacobian(inner, x), name, NEAR)
+    return x if root is vector else np.reshape(root, shape)
 
 
-class Gradient:
-    """The gradient of a function, with the same two ways to call it."""
+class SolverGradient:
+    """The gradient of a function, called in the function's two ways."""
 
     def __init__(self, function: Function):
         self._function = function
@@ -245,12 +248,9 @@ def require_inside(x: np.ndarray, bounds: Any, constraints: Any) -> None:
     if bounds is None:
         return
     if not isinstance(bounds, scipy.optimize.Bounds):
-        bounds = scipy.optimize.Bounds(
-            *[
-                [end if pair[n] is None else pair[n] for pair in bounds]
-                for n, end in enumerate((-np.inf, np.inf))
-            ]
-        )
+        lows = [-np.inf if low is None else low for low, _ in bounds]
+        highs = [np.inf if high is None else high for _, high in bounds]
+        bounds = scipy.optimize.Bounds(lows, highs)
     room = np.minimum(x - bounds.lb, bounds.ub - x)
     if np.any(room <= NEAR * 1e-3 * (1.0 + np.abs(x))):
         raise NotImplementedError(

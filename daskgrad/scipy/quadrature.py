@@ -2,8 +2,8 @@
 
 SciPy integrates plain numbers, and so finds the intervals on which a rule with fixed nodes is
 accurate. The rule's sum over these nodes is taken once more with traced values: so it is
-differentiated under the integral sign, with the nodes held fixed, and by the limits as Leibniz has
-it.
+differentiated under the integral sign, with the nodes held fixed, and by the limits as in
+Leibniz's rule.
 """
 
 import functools
@@ -61,7 +61,7 @@ LIMIT = 200  # intervals beside SciPy's
 MARGIN = 2e-3  # of an interval, next to an end, before its first node
 SAME = 1e-12  # by which values of one call and of many may differ, as part of the largest
 TOGETHER = 16  # intervals that are summed in one call
-SURE = 1e-9  # the part of a sum by which that of halves may differ where no break is looked for
+SURE = 1e-9  # the part of a sum by which its halves' may differ without a search for breaks
 Interval = tuple[float, float]
 Rule = tuple[np.ndarray, np.ndarray]  # nodes and weights
 
@@ -85,43 +85,43 @@ U, UNIT_WEIGHTS = SMOOTH = 0.5 * (NODES + 1.0), 0.5 * WEIGHTS
 def towards_zero(depth: float) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights from 0 to 1 for functions that may be singular at zero.
 
-    With x = exp(-s) integrals over s up to ``depth`` are added up, and one over what is left with
-    x = u², after which roots are smooth.
+    With x = exp(-s) integrals over s up to ``depth`` are added up, and an integral over the
+    remaining interval with x = u², after which roots are smooth.
     """
     cuts = np.array([0.0, *[cut for cut in (5.0, 20.0, 80.0, 320.0) if cut < depth], depth])
     widths = np.diff(cuts)[:, np.newaxis]
     nodes = np.exp(-np.ravel(cuts[:-1, np.newaxis] + widths * U))
-    rest = np.exp(-depth)
+    left = np.exp(-depth)
     weights = np.ravel(widths * UNIT_WEIGHTS) * nodes
     return (
-        np.concatenate([nodes, rest * U**2]),
-        np.concatenate([weights, rest * 2.0 * U * UNIT_WEIGHTS]),
+        np.concatenate([nodes, left * U**2]),
+        np.concatenate([weights, left * 2.0 * U * UNIT_WEIGHTS]),
     )
 
 
 class Integrand(PlainFunction):
-    """A function that SciPy calls with one number at a time, and that may take arrays of them."""
+    """A function that SciPy calls with one number at a time, and that may take arrays."""
 
     def __init__(self, fun: Callable, args: Iterable):
         super().__init__(fun, args)
         self._calls: list[tuple] = []
 
     def __call__(self, x: float) -> Any:
-        found = super().__call__(x)
-        self._calls.append((x, found))
-        return found
+        y = super().__call__(x)
+        self._calls.append((x, y))
+        return y
 
     @functools.cached_property
     def takes_arrays(self) -> bool:
-        """Whether one call with all numbers that SciPy chose has the values that SciPy found."""
+        """Whether one call with all of SciPy's numbers returns the values of SciPy's calls."""
         x = np.array([x for x, _ in self._calls])
         expected = np.ravel([value for _, value in self._calls])
         try:
             with np.errstate(all="ignore"):
-                found = np.asarray(number_in(as_array(self.unchanged(x.copy()))))
-            gaps = np.abs(found - expected) if found.shape == x.shape else np.inf
+                y = np.asarray(number_in(as_array(self.unchanged(x.copy()))))
+            gaps = np.abs(y - expected) if y.shape == x.shape else np.inf
             return bool(np.max(gaps) <= SAME * np.max(np.abs(expected)))
-        except Exception:  # the user's function met an array where it asks for a number
+        except Exception:  # the user's function got an array instead of a number
             return False
 
     def dot(self, twin: Callable, rule: Rule) -> Any:
@@ -141,7 +141,7 @@ class Integrand(PlainFunction):
 
 
 class Area:
-    """What is integrated over, mapped from finite intervals.
+    """The domain of an integral, mapped from finite intervals.
 
     An infinite one is x = bound ± (1 - t) / t for t from 0 to 1, as in QUADPACK.
     """
@@ -165,8 +165,8 @@ class Area:
     ) -> list[Panel] | None:
         """Intervals, each with a rule, so that the integral and its derivatives are sums.
 
-        SciPy's last intervals are halved where the sums of halves differ; next to an end or a point
-        nodes are drawn towards it, where that does. None if there is no end to that.
+        SciPy's last intervals are halved while the sums of halves differ; next to an end or a point
+        nodes are drawn towards it, if that suffices. None if too many intervals come of it.
         """
         count = info["last"]
         waiting = list(zip(info["alist"][:count], info["blist"][:count], strict=True))
@@ -192,11 +192,11 @@ class Area:
         if len(panels) == 1 and not self._is_infinite:
             return set()
         ends = np.unique([panel.interval for panel in panels])
-        found = np.concatenate(self._branches(ends[(ends > 0.0) | (not self._is_infinite)]))
-        return {x for x in found.tolist() if self.has_inside(x)}
+        places = np.concatenate(self._branches(ends[(ends > 0.0) | (not self._is_infinite)]))
+        return {x for x in places.tolist() if self.has_inside(x)}
 
     def doubtful(self, panels: list[Panel]) -> Iterator[Interval]:
-        """Where the integrand may be not smooth between boundaries, but for ends and points."""
+        """Intervals between boundaries in which the integrand may not be smooth."""
         for low, high in [panel.interval for panel in panels if panel.is_doubtful]:
             margin = MARGIN * (high - low)
             inner = low + margin * (low in self._ends), high - margin * (high in self._ends)
@@ -206,71 +206,66 @@ class Area:
     def _panel(
         self, fun: Integrand, low: float, high: float, tolerances: np.ndarray
     ) -> Panel | None:
-        """An interval with the rule that gives the same on its halves; None if there is none."""
+        """An interval with the rule that its halves confirm; None if there is none."""
         for is_drawn in (False, True):
             if is_drawn and not self._is_next_to_end(low, high):
                 break
             rule = self._rule(low, high, is_drawn)
             if not is_drawn and len(rule[0]) < self._count:
                 return None  # the interval is too short for so many numbers
-            ((found, finer),) = self._sums(fun, [(low, high)], is_drawn)
-            gaps = np.abs(found - finer)
+            ((sums, finer),) = self._sums(fun, [(low, high)], is_drawn)
+            gaps = np.abs(sums - finer)
             if np.all(gaps <= tolerances) or np.all(
                 gaps <= np.maximum(tolerances, fun.rounding(rule))
             ):
-                return Panel(rule, (low, high), found, bool(np.any(gaps > SURE * np.abs(found))))
+                return Panel(rule, (low, high), sums, bool(np.any(gaps > SURE * np.abs(sums))))
         return None
 
     def _sums(
         self, fun: Integrand, intervals: Sequence[Interval], is_drawn: bool = False
     ) -> list[np.ndarray]:
         """The integrals over intervals, and their derivatives, by their rules and their halves'."""
-        new = [each for each in intervals if (*each, is_drawn) not in self._known]
+        keys = [(*interval, is_drawn) for interval in intervals]
+        new = [key for key in keys if key not in self._known]
         step = TOGETHER if fun.takes_arrays else 1
         for start in range(0, len(new), step):
             some = new[start : start + step]
-            rules = [rule for each in some for rule in self._both(*each, is_drawn)]
+            rules = []
+            for low, high, _ in some:  # an interval's rule, and its halves' as one
+                halves = [self._rule(*half, is_drawn) for half in halves_of(low, high)]
+                rules += [self._rule(low, high, is_drawn), joined(halves)]
             ends = np.cumsum([len(nodes) for nodes, _ in rules])
             weights = np.zeros((len(rules), ends[-1]))
             for row, rule, end in zip(weights, rules, ends, strict=True):
                 row[end - len(rule[1]) : end] = rule[1]
             joint = np.concatenate([nodes for nodes, _ in rules]), weights
-            found = derivatives_along(fun, functools.partial(fun.dot, rule=joint), fun.depth)
-            pairs = np.reshape(found, (len(some), 2, -1))
-            self._known |= zip([(*each, is_drawn) for each in some], pairs, strict=True)
-        return [self._known[(*each, is_drawn)] for each in intervals]
-
-    def _both(self, low: float, high: float, is_drawn: bool) -> tuple[Rule, Rule]:
-        """An interval's rule, and its halves' as one."""
-        first, second = [self._rule(*half, is_drawn) for half in halves_of(low, high)]
-        return self._rule(low, high, is_drawn), joined([first, second])
+            sums = derivatives_along(fun, functools.partial(fun.dot, rule=joint), fun.depth)
+            self._known |= zip(some, np.reshape(sums, (len(some), 2, -1)), strict=True)
+        return [self._known[key] for key in keys]
 
     def _is_next_to_end(self, low: float, high: float) -> bool:
         """Whether an interval ends at just one of the ends and points."""
         return (low in self._ends) != (high in self._ends)
 
     def _rule(self, low: float, high: float, is_drawn: bool = False) -> Rule:
-        """The nodes and weights of an interval; next to an end those for a singularity there."""
+        """The nodes and weights of an interval; next to an end, for a singularity there."""
         rule, is_last = SMOOTH, high in self._ends
         if is_drawn and self._is_next_to_end(low, high):
             rule = towards_zero(self._depth(high if is_last else low, high - low))
         distances, weights = (high - low) * rule[0], (high - low) * rule[1]
         t = high - distances if is_last else low + distances
         is_inside = (low < t) & (t < high)
-        return self._at(t[is_inside], weights[is_inside])
-
-    def _depth(self, end: float, width: float) -> float:
-        """How far nodes are drawn to an end: near others than zero numbers are not that fine."""
-        if end == 0.0:
-            return 20.0 if self._is_infinite else 650.0
-        return max(0.0, np.log(width / (1e-10 * abs(end))))
-
-    def _at(self, t: np.ndarray, weights: np.ndarray) -> Rule:
-        """The nodes x and the weights of nodes t."""
+        t, weights = t[is_inside], weights[is_inside]
         if not self._is_infinite:
             return t, self.sign * weights
         branches = self._branches(t)
         return np.concatenate(branches), np.tile(self.sign * weights / t**2, len(branches))
+
+    def _depth(self, end: float, width: float) -> float:
+        """The depth to which nodes are drawn to an end; numbers are finest near zero."""
+        if end == 0.0:
+            return 20.0 if self._is_infinite else 650.0
+        return max(0.0, np.log(width / (1e-10 * abs(end))))
 
     def _branches(self, t: np.ndarray) -> list[np.ndarray]:
         """The numbers x at t."""
@@ -283,7 +278,7 @@ class Area:
 
 
 def sizes_of(fun: PlainFunction, whole: np.ndarray) -> np.ndarray:
-    """For an integral and its derivatives the largest of that order, and of those below it."""
+    """For an integral and its derivatives, the largest one of that and lower orders."""
     width = sum(map(np.size, fun.numbers))
     sizes = np.repeat(np.max(whole[: 1 + width], initial=0.0), len(whole))
     for start in range(1 + width, len(whole), width):
@@ -305,30 +300,29 @@ def halves_of(low: float, high: float) -> list[Interval]:
 # -------------------------------------------------------------------------------------------------
 # Places at which an integrand or its derivative jumps, and whether they depend on parameters.
 #
-# A sum over fixed nodes does not see that such a place moves: of an integrand that jumps it has not
-# even the first derivative, of one with a kink not the second.
+# A sum over fixed nodes does not see such a place move: it lacks the first derivative of an
+# integrand that jumps, and the second derivative of one with a kink.
 
 NEAR = 64.0 * np.finfo(float).eps  # to one side of a place, as part of its size
 MOVE = 1e-7  # of a parameter, as part of it
-SMALL, NOISE = 1e-6, 1e-12  # jumps that are none, as part of what jumps, and of all that is sampled
+SMALL, NOISE = 1e-6, 1e-12  # jumps that are none, as part of the number, and of all samples
 
 
 def require_none_that_moves(
     fun: PlainFunction, doubtful: Iterable, places: Iterable, span: float
 ) -> None:
-    """RuntimeError if a derivative is asked for that needs to know how such a place moves.
+    """RuntimeError if a derivative needs to know how such a place moves.
 
-    Looked for at ``places`` and within ``doubtful``, of an integral over a length of ``span``.
+    The search is at ``places`` and within ``doubtful``, of an integral over a length of ``span``.
     """
-
-    def vector_at(twin: Callable, x: float) -> Any:
-        return as_array([number_at(twin, x)])
 
     def sample(x: float) -> np.ndarray:
         """The integrand and its derivatives of all orders but the last."""
         with np.errstate(all="ignore"):
-            found = derivatives_along(fun, lambda twin: vector_at(twin, x), fun.depth - 1)
-        return np.nan_to_num(found[0], nan=0.0, posinf=0.0, neginf=0.0)
+            samples = derivatives_along(
+                fun, lambda twin: as_array([number_at(twin, x)]), fun.depth - 1
+            )
+        return np.nan_to_num(samples[0], nan=0.0, posinf=0.0, neginf=0.0)
 
     within = [narrowed(sample, low, high, span) for low, high in doubtful]
     for x in [*places, *[x for x in within if x is not None]]:
@@ -348,12 +342,12 @@ def message(x: float, derivative: str, does: str) -> str:
 
 
 def narrowed(sample: Callable, low: float, high: float, span: float) -> float | None:
-    """Where in an interval a function is least smooth; None if it is smooth."""
+    """The place in an interval where a function is least smooth; None if it is smooth."""
     while high - low > 0.1 * NEAR * max(abs(low), abs(high), span):
         places = np.linspace(low, high, 9)
-        found = np.array([sample(x) for x in places])
-        bends = np.abs(found[2:] - 2.0 * found[1:-1] + found[:-2])
-        part = np.max(bends / smallest_jump(found), axis=1)
+        samples = np.array([sample(x) for x in places])
+        bends = np.abs(samples[2:] - 2.0 * samples[1:-1] + samples[:-2])
+        part = np.max(bends / smallest_jump(samples), axis=1)
         if not np.max(part) > 1.0:
             return None
         low, high = places[np.argmax(part)], places[np.argmax(part) + 2]
@@ -361,20 +355,20 @@ def narrowed(sample: Callable, low: float, high: float, span: float) -> float | 
 
 
 def are_jumps(far_left: Any, left: Any, right: Any, far_right: Any) -> np.ndarray:
-    """Where numbers differ between two sides, and not within one: that would be a singularity."""
+    """Whether numbers differ between two sides, and not within one, as near a singularity."""
     across = np.abs(right - left)
     within = np.maximum(np.abs(left - far_left), np.abs(far_right - right))
     return (across > 10.0 * within) & (across > smallest_jump(np.array([left, right])))
 
 
-def smallest_jump(found: np.ndarray) -> np.ndarray:
-    """For each number that is sampled; ``found`` has the samples along its first axis."""
-    sizes = np.max(np.abs(found), axis=0)
+def smallest_jump(samples: np.ndarray) -> np.ndarray:
+    """The smallest jump of each number; the samples are along the first axis."""
+    sizes = np.max(np.abs(samples), axis=0)
     return SMALL * sizes + NOISE * np.max(sizes, axis=-1, keepdims=True) + np.finfo(float).tiny
 
 
 def is_moving(fun: PlainFunction, left: float, right: float) -> bool:
-    """Whether a jump between two numbers is elsewhere when the parameters are changed."""
+    """Whether a jump between two numbers moves when the parameters are changed."""
 
     def height(move: float) -> float:
         twin = fun.bound_to(moved(fun.numbers, move))
@@ -411,24 +405,27 @@ def quad(
 ) -> tuple:
     """The integral of ``func(x, *args)`` from a to b, which may be infinite, and its error.
 
-    The integral is differentiated with respect to ``args``, to what ``func`` closes over, to a and
-    b, and to ``points``, where func may jump or have a kink, in all orders. Its value is SciPy's,
+    The integral is differentiated with respect to ``args``, to closures of ``func``, to a and b,
+    and to ``points``, at which func may jump or have a kink, in all orders. Its value is SciPy's,
     and its error SciPy's estimate, a plain number. ``func`` is called with one number at a time, as
-    often as SciPy does; then, where it is traced, to see that sums over 21 nodes in each interval
-    have its derivatives of the orders that are asked for to the tolerances, too, and what jumps.
-    These nodes are one array if func takes SciPy's numbers as an array and returns the same values,
-    which is many times faster than a call, with traced values, for each of them.
+    SciPy does. If it is traced, it is called again, to see that sums over 21 nodes in each interval
+    have the derivatives to the tolerances, too, and to find jumps. The nodes are one array if func
+    takes SciPy's numbers as an array and returns the same values, which is many times faster than
+    a traced call for each node.
 
     NotImplementedError if there is a derivative to take with ``weight``, or by traced values in
-    objects. RuntimeError if func jumps at a place that depends on what is differentiated, or, for
-    second derivatives, has a kink there, and this is none of the ends and traced ``points``; and if
-    the sums do not come to the tolerances: for singularities other than at zero that are stronger
-    than a root's, and some that are at none of the ends and ``points``. A jump is taken for none if
-    it is a millionth of func there.
+    objects. RuntimeError if func jumps at a place that depends on traced values (for second
+    derivatives, if it has a kink there) and that is none of the ends and traced ``points``. And
+    RuntimeError if the sums do not meet the tolerances: for singularities, other than at zero, that
+    are stronger than a root's, and for some that are at none of the ends and ``points``. Jumps of
+    less than a millionth of func are ignored.
     """
-    given = (full_output, epsabs, epsrel, limit, points, weight, wvar, wopts, maxp1, limlst)
     if complex_func:
-        return complex_quad(func, a, b, args, given)
+        options = (full_output, epsabs, epsrel, limit, points, weight, wvar, wopts, maxp1, limlst)
+        parts = [quad(part_of(func, take), a, b, args, *options) for take in (np.real, np.imag)]
+        (real, first, *more), (imaginary, second, *others) = parts
+        further = ({"real": tuple(more), "imag": tuple(others)},) if full_output else ()
+        return (real + 1j * imaginary, first + 1j * second, *further)
     args = args if isinstance(args, tuple) else (args,)
     plain = Integrand(func, args)
     begin, end = float(value(a)), float(value(b))
@@ -440,51 +437,31 @@ def quad(
     )
     if problem and not full_output:
         warnings.warn(problem[0], scipy.integrate.IntegrationWarning, stacklevel=2)
-    rest = (info, *problem) if full_output else ()
+    outputs = (info, *problem) if full_output else ()
     moving = [point for point in each_of(points) if depth_of(point)]
     if not (plain.is_traced or depth_of(a) or depth_of(b) or moving):
-        return (integral, error, *rest)
+        return (integral, error, *outputs)
     require_derivative(weight)
-    total = traced_integral(
-        lambda x: func(x, *args), plain, where, (a, b, moving), info, integral, epsabs, epsrel
-    )
-    return (total, error, *rest)
-
-
-def traced_integral(
-    traced: Callable, plain: Integrand, where: Any, places: tuple, info: dict, *given: float
-) -> Any:
-    """SciPy's integral with its derivatives: of sums of ``traced`` inside, and of its places."""
-    a, b, moving = places
-    begin, end = float(value(a)), float(value(b))
     area = Area(begin, end, where)
-    integral = total = given[0]
-    if plain.is_traced:
-        short = math.isclose(begin, end, rel_tol=1e-12) and np.isfinite(begin)
-        panels = [] if short else found_panels(plain, info, area, moving, *given)
-        if short:
-            total = (end - begin) * number_at(traced, begin)
-        elif plain.depth == 1:
+    total, traced = integral, lambda x: func(x, *args)
+    if plain.is_traced and math.isclose(begin, end, rel_tol=1e-12) and np.isfinite(begin):
+        total = (end - begin) * number_at(traced, begin)
+    elif plain.is_traced:
+        panels = panels_of(plain, info, area, moving, integral, epsabs, epsrel)
+        if plain.depth == 1:
             total = plain.along(np.sum([panel.sums[1:] for panel in panels], axis=0))
         else:
             total = plain.dot(traced, joined([panel.rule for panel in panels]))
     total = total + (integral - value(total))
     for limit, step in sides(area, a, b, moving):
         total = total - np.sign(step) * area.sign * strip(traced, plain, limit, step)
-    return total
+    return (total, error, *outputs)
 
 
-def complex_quad(func: Callable, a: Any, b: Any, args: Any, given: tuple) -> tuple:
-    parts = [quad(part_of(func, take), a, b, args, *given) for take in (np.real, np.imag)]
-    (real, first, *more), (imaginary, second, *others) = parts
-    rest = ({"real": tuple(more), "imag": tuple(others)},) if given[0] else ()
-    return (real + 1j * imaginary, first + 1j * second, *rest)
-
-
-def found_panels(
+def panels_of(
     plain: Integrand, info: dict, area: Area, moving: list, integral: float, *eps: float
 ) -> list[Panel]:
-    """The intervals and rules for a traced function; errors where there are none."""
+    """The intervals and rules for a traced function; an error if there are none."""
     if plain.holds_others:
         raise NotImplementedError(
             "integrate.quad has no derivative by traced values that func takes from an object; "
@@ -503,20 +480,16 @@ def found_panels(
 
 
 def sides(area: Area, a: Any, b: Any, moving: list) -> Iterator[tuple[Any, float]]:
-    """Limits and points that are traced, each with a small step to where it is a limit from."""
+    """Traced limits and points, each with a small step into the interval that it bounds."""
     inner = {float(value(point)): point for point in moving if area.has_inside(value(point))}
     if len(inner) < sum([area.has_inside(value(point)) for point in moving]):
         raise RuntimeError(
             f"integrate.quad has no derivative where points= are the same number: they are "
             f"{', '.join([format(value(point), '.6g') for point in moving])}"
         )
-    for limit, signs in (
-        (a, [area.sign]),
-        (b, [-area.sign]),
-        *[(c, (1, -1)) for c in inner.values()],
-    ):
-        for sign in signs:
-            yield limit, sign * NEAR * max(abs(value(limit)), area.span)
+    inward = [(point, sign) for point in inner.values() for sign in (1, -1)]
+    for limit, sign in ((a, area.sign), (b, -area.sign), *inward):
+        yield limit, sign * NEAR * max(abs(value(limit)), area.span)
 
 
 def part_of(func: Callable, take: Callable) -> Callable:
@@ -531,7 +504,7 @@ def require_derivative(weight: str | None) -> None:
 
 
 def each_of(points: Any) -> list[Any]:
-    """The points, of which some may be traced."""
+    """The points; some may be traced."""
     if points is None or isinstance(points, list | tuple):
         return list(points or ())
     points = np.ravel(as_array(points))
@@ -541,23 +514,23 @@ def each_of(points: Any) -> list[Any]:
 def strip(fun: Callable, plain: PlainFunction, limit: Any, step: float) -> Any:
     """The integral from a limit's plain number to the limit: zero, with derivatives.
 
-    That of the polynomial through some nodes between, which has as many derivatives as there are
-    traces. They are a small step away, so that they are on one side of a jump or kink.
+    It is the integral of the polynomial through some nodes between, with a derivative for each
+    trace. The nodes are a small step away, so that they are on one side of a jump or kink.
     """
     depth, at = depth_of(limit), float(value(limit))
     if not depth or np.isinf(at):
         return 0.0
-    here, beside, beyond = (float(number_at(plain, at + n * step)) for n in (0.0, 1.0, 2.0))
-    if not np.isfinite(here):
+    height, beside, beyond = (float(number_at(plain, at + n * step)) for n in (0.0, 1.0, 2.0))
+    if not np.isfinite(height):
         raise RuntimeError(
             f"integrate.quad has no derivative by a limit or point at which func is not finite: it "
-            f"is {here} at {at:.6g}; substitute, so that this is a plain number"
+            f"is {height} at {at:.6g}; substitute, so that this is a plain number"
         )
-    is_jump = abs(here - beside) > 10.0 * abs(beyond - beside) + SMALL * abs(beside)
-    width, rest = limit - at, 0.0 if is_jump else here - beside
+    is_jump = abs(height - beside) > 10.0 * abs(beyond - beside) + SMALL * abs(beside)
+    width, shift = limit - at, 0.0 if is_jump else height - beside
     nodes, weights = np.polynomial.legendre.leggauss((depth + 1) // 2)
     terms = [
-        w * (number_at(fun, at + step + 0.5 * (x + 1.0) * width) + rest)
+        w * (number_at(fun, at + step + 0.5 * (x + 1.0) * width) + shift)
         for x, w in zip(nodes, weights, strict=True)
     ]
     return 0.5 * width * sum(terms)

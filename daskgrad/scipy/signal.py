@@ -28,12 +28,12 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any
 
 
 def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
-    """As ``fftconvolve``, by blocks: quicker where one array is much longer than the other."""
+    """As ``fftconvolve``, by blocks: quicker if one array is much longer than the other."""
     return convolved("oaconvolve", in1, in2, mode, "oaconvolve", axes)
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
-    """The cross-correlation; that of complex arrays takes the conjugate of ``in2``."""
+    """The cross-correlation; of complex arrays, with the conjugate of ``in2``."""
     in2 = operand(in2)
     turned = rules.flip(np.conj(in2), tuple(range(np.ndim(in2))))
     if method not in ("auto", "direct", "fft"):
@@ -59,28 +59,28 @@ def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> A
         a, b = broadcast(a, b, axes)
     if mode == "valid" and axes:
         return valid(name, a, b, by, axes)
-    found = rules.convolution(a, b, "full", by, axes) if axes else a * b
+    result = rules.convolution(a, b, "full", by, axes) if axes else a * b
     if mode != "same":
-        return found
-    begins = [(there - n) // 2 for there, n in zip(np.shape(found), size, strict=True)]
-    return found[tuple([slice(m, m + n) for m, n in zip(begins, size, strict=True)])]
+        return result
+    begins = [(length - n) // 2 for length, n in zip(np.shape(result), size, strict=True)]
+    return result[tuple([slice(m, m + n) for m, n in zip(begins, size, strict=True)])]
 
 
 def axes_of(axes: Any, ndim: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))
-    found = tuple([normalize_axis_index(axis, ndim) for axis in np.atleast_1d(axes)])
-    if not found or len(set(found)) < len(found):
+    numbers = tuple([normalize_axis_index(axis, ndim) for axis in np.atleast_1d(axes)])
+    if not numbers or len(set(numbers)) < len(numbers):
         raise ValueError(f"axes are {axes!r}; give each of the axes of the convolution once")
-    return found
+    return numbers
 
 
 def broadcast(a: Any, b: Any, axes: tuple[int, ...]) -> list[Any]:
     """Both arrays, of the same lengths along all other axes."""
     first, second = np.shape(a), np.shape(b)
-    rest = [n for n in range(len(first)) if n not in axes]
-    common = np.broadcast_shapes(*[tuple([shape[n] for n in rest]) for shape in (first, second)])
-    lengths = dict(zip(rest, common, strict=True))
+    others = [n for n in range(len(first)) if n not in axes]
+    common = np.broadcast_shapes(*[tuple([shape[n] for n in others]) for shape in (first, second)])
+    lengths = dict(zip(others, common, strict=True))
     shapes = [
         tuple([lengths.get(n, shape[n]) for n in range(len(shape))]) for shape in (first, second)
     ]
@@ -91,7 +91,7 @@ def broadcast(a: Any, b: Any, axes: tuple[int, ...]) -> list[Any]:
 
 
 def valid(name: str, a: Any, b: Any, by: str, axes: tuple[int, ...]) -> Any:
-    first, second = ([np.shape(each)[n] for n in axes] for each in (a, b))
+    first, second = ([np.shape(array)[n] for n in axes] for array in (a, b))
     if all(m >= n for m, n in zip(first, second, strict=True)):
         return rules.convolution(a, b, "valid", by, axes)
     if all(m <= n for m, n in zip(first, second, strict=True)):
@@ -108,9 +108,11 @@ def valid(name: str, a: Any, b: Any, by: str, axes: tuple[int, ...]) -> Any:
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """``x`` filtered with the transfer function ``b / a``; with ``zi`` also the final state."""
     b, a, x = operand(b), operand(a), operand(x)
-    for name, each in (("b", b), ("a", a)):
-        if np.ndim(each) != 1 or not np.size(each):
-            raise ValueError(f"signal.lfilter: {name} has the shape {np.shape(each)}, not a vector")
+    for name, coefficients in (("b", b), ("a", a)):
+        if np.ndim(coefficients) != 1 or not np.size(coefficients):
+            raise ValueError(
+                f"signal.lfilter: {name} has the shape {np.shape(coefficients)}, not a vector"
+            )
     if value(a)[0] == 0.0:
         raise ValueError("signal.lfilter: a[0] is zero; take the leading zeros away")
     b, poles = b / a[0], a[1:] / a[0]
@@ -118,8 +120,8 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     states = max(np.size(b), np.size(a)) - 1
     expected = (*np.shape(rows)[:-1], states)
     if zi is None:
-        found = rules.lfilter(b, poles, rows, np.zeros(expected, value(rows).dtype))
-        return np.moveaxis(found, -1, axis)
+        filtered = rules.lfilter(b, poles, rows, np.zeros(expected, value(rows).dtype))
+        return np.moveaxis(filtered, -1, axis)
     begin = operand(zi)
     if np.ndim(begin) == np.ndim(x):
         begin = np.moveaxis(begin, axis, -1)
@@ -129,9 +131,11 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
             f"{states} along the axis {axis}"
         )
     begin = np.broadcast_to(begin, expected)
-    found = rules.lfilter(b, poles, rows, begin)
-    end = state_after(b, poles, rows, found, begin)
-    return np.moveaxis(found, -1, axis), np.moveaxis(end, -1, axis)
+    filtered = rules.lfilter(b, poles, rows, begin)
+    delays = np.concatenate([np.zeros(1), poles])
+    end = tail(b, rows, states) - tail(delays, filtered, states)  # the outputs still to come
+    end = end + rules.fit(begin[..., np.shape(rows)[-1] :], states)
+    return np.moveaxis(filtered, -1, axis), np.moveaxis(end, -1, axis)
 
 
 def fits(shape: tuple, expected: tuple) -> bool:
@@ -139,16 +143,8 @@ def fits(shape: tuple, expected: tuple) -> bool:
     return shape[-1] == expected[-1] and all(m in (1, n) for m, n in pairs)
 
 
-def state_after(b: Any, poles: Any, x: Any, y: Any, begin: Any) -> Any:
-    """The state: what the filter would still add to its output after the last input."""
-    size, states = np.shape(x)[-1], np.shape(begin)[-1]
-    delays = np.concatenate([np.zeros(1), poles])
-    end = rest(b, x, states) - rest(delays, y, states)
-    return end + rules.fit(begin[..., size:], states)
-
-
-def rest(coefficients: Any, rows: Any, count: int) -> Any:
-    """The next ``count`` sums of delayed entries, zeros beyond both ends of the rows."""
+def tail(coefficients: Any, rows: Any, count: int) -> Any:
+    """The next ``count`` sums of delayed entries, with zeros beyond both ends of the rows."""
     *stack, size = np.shape(rows)
     before = np.zeros((*stack, max(count - size, 0)))
     last = [before, rows[..., max(size - count, 0) :], np.zeros((*stack, count))]
@@ -157,17 +153,17 @@ def rest(coefficients: Any, rows: Any, count: int) -> Any:
 
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """``x`` through sections of second order, the rows of ``sos``; with ``zi`` also the states."""
-    sos, found = operand(sos), operand(x)
+    sos, filtered = operand(sos), operand(x)
     if np.ndim(sos) != 2 or np.shape(sos)[1] != 6:
         raise ValueError(f"signal.sosfilt: sos has the shape {np.shape(sos)}, not (sections, 6)")
     if not np.all(value(sos)[:, 3] == 1.0):
         raise ValueError("signal.sosfilt: sos[:, 3] must be 1; divide the rows by it")
     if zi is None:
         for n in range(np.shape(sos)[0]):
-            found = lfilter(sos[n, :3], sos[n, 3:], found, axis)
-        return found
+            filtered = lfilter(sos[n, :3], sos[n, 3:], filtered, axis)
+        return filtered
     begins, ends = operand(zi), []
     for n in range(np.shape(sos)[0]):
-        found, end = lfilter(sos[n, :3], sos[n, 3:], found, axis, begins[n])
+        filtered, end = lfilter(sos[n, :3], sos[n, 3:], filtered, axis, begins[n])
         ends.append(end)
-    return found, np.stack(ends)
+    return filtered, np.stack(ends)

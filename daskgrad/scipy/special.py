@@ -1,4 +1,4 @@
-"""Special functions of arrays, as in ``scipy.special``, whose ufuncs a model calls themselves."""
+"""Special functions of arrays, as in ``scipy.special``; models call SciPy's ufuncs themselves."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from daskgrad.autodiff.rules import special as rules
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
 
-LARGEST = 700.0  # of which there is an exponential
+LARGEST = 700.0  # number that has an exponential
 Axes = int | tuple[int, ...] | None
 
 
 def logsumexp(
     a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
-    """The logarithm of a sum of ``b * exp(a)``; with ``return_sign`` of its size, and the sign."""
+    """The logarithm of a sum of ``b * exp(a)``; with ``return_sign``, of its size, and the sign."""
     if b is None and not return_sign:
         return rules.autograds.logsumexp(a, axis=axis, keepdims=keepdims)
     a, b = operand(a), 1.0 if b is None else operand(b)

@@ -2,7 +2,7 @@
 
 Location, scale and shapes are differentiated, and so is the number of a continuous distribution.
 Methods: ``pdf``, ``logpdf`` (``pmf``, ``logpmf``), ``cdf``, ``sf``, ``logcdf``, ``logsf``, ``ppf``;
-NotImplementedError for one that a distribution does not have here. Formulas are those of SciPy's
+NotImplementedError for a method that a distribution lacks here. Formulas are from SciPy's
 documentation. Logarithms of probabilities near one have all digits, too: they are ``log1p`` of the
 other tail.
 """
@@ -53,7 +53,7 @@ norm = Continuous(
 
 
 def cauchy_ppf(q: Any) -> Any:
-    """By the tail near the ends, and by the distance from the middle there: digits are kept."""
+    """Keeps digits: by the tail near the ends, by the distance from one half in the middle."""
     is_above, is_middle = q > 0.5, np.abs(value(q) - 0.5) < 0.25
     tail = np.where(is_middle, 0.25, np.where(is_above, 1.0 - q, q))
     with np.errstate(divide="ignore"):  # the ends
@@ -78,7 +78,7 @@ cauchy = Continuous(
 
 
 def size(y: Any) -> Any:
-    """The absolute value, whose derivative at zero is that from below."""
+    """The absolute value; at zero, with its left derivative."""
     return np.where(y > 0.0, y, -y)
 
 
@@ -285,7 +285,7 @@ def invgauss_cdf(y: Any, mu: Any) -> Any:
 
 
 def invgauss_tail(y: Any, mu: Any) -> Any:
-    """A difference of two probabilities by their logarithms, as both are small in the tail."""
+    """A difference of two probabilities by their logarithms, since both are small in the tail."""
     first = sc.log_ndtr(-(y / mu - 1.0) / np.sqrt(y))
     second = 2.0 / mu + sc.log_ndtr(-(y / mu + 1.0) / np.sqrt(y))
     return first + np.log1p(-np.exp(second - first))
@@ -344,10 +344,10 @@ pareto = Continuous(
 
 
 def scaled_mass(a: Any, b: Any) -> tuple[Any, Any]:
-    """The logarithm of a scale, and in it the normal probability between ``a`` and ``b``.
+    """The logarithm of a scale, and the normal probability between ``a`` and ``b`` over the scale.
 
-    The scale is the probability of the smaller tail that has both; if they are near each other, so
-    that tails would cancel, it is the density at ``a``, and the integral is taken by nodes.
+    The scale is the probability of the smaller tail with both. If they are so near each other that
+    tails would cancel, it is the density at ``a``, and the integral is a sum over nodes.
     """
     is_right, is_near = value(a) > 0.0, (value(b) - value(a)) * (1.0 + np.abs(value(a))) < 0.5
     low, high = np.where(is_right, -b, a), np.where(is_right, -a, b)
@@ -368,7 +368,7 @@ def log_mass(a: Any, b: Any) -> Any:
 
 
 def part_of_mass(low: Any, high: Any, a: Any, b: Any) -> Any:
-    """The part of the probability between ``a`` and ``b`` that is between ``low`` and ``high``."""
+    """The probability between ``low`` and ``high``, as a part of that between ``a`` and ``b``."""
     scale, mass = scaled_mass(low, high)
     return mass * np.exp(scale - log_mass(a, b))
 
@@ -471,11 +471,11 @@ def betabinom_sum(is_wanted: Callable) -> Callable:
     """The probability of the wanted numbers of all from zero to n."""
 
     def total(k: Any, n: Any, a: Any, b: Any) -> Any:
-        k, n, a, b = (np.expand_dims(each, -1) for each in (k, n, a, b))
+        k, n, a, b = (np.expand_dims(argument, -1) for argument in (k, n, a, b))
         number = np.arange(np.max(value(n), initial=0.0) + 1.0)
-        there = is_wanted(number, k) & (number <= value(n))
-        logs = betabinom_logpmf(np.where(there, number, 0.0), n, a, b)
-        return np.sum(np.where(there, np.exp(logs), 0.0), axis=-1)
+        is_term = is_wanted(number, k) & (number <= value(n))
+        logs = betabinom_logpmf(np.where(is_term, number, 0.0), n, a, b)
+        return np.sum(np.where(is_term, np.exp(logs), 0.0), axis=-1)
 
     return total
 

@@ -3,7 +3,7 @@
 The only room that touches Dask's task and graph classes. It knows functions and their arguments,
 and nothing about derivatives. Each evaluation has new keys, since Dask returns the old result for a
 key that it knows. Each wait has a limit: Dask itself waits for ever if no worker can run a task
-(``supervision``, ``progress``).
+(``supervision``).
 """
 
 from daskgrad.tasks import settings, task_functions

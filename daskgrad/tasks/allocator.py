@@ -23,32 +23,30 @@ DEFAULT = 128 * 2**10  # glibc's own value of both
 
 
 def set_thresholds(values: dict[int, int]) -> bool:
-    """Whether glibc is there and took the values."""
+    """Returns whether glibc is there and took the values."""
     mallopt = glibcs()
     return mallopt is not None and all([mallopt(name, value) for name, value in values.items()])
 
 
 @functools.cache
 def glibcs() -> Callable[[int, int], int] | None:
-    """The C library's function, where it has one."""
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None), "mallopt", None)
+    is_linux = sys.platform.startswith("linux")
+    return getattr(ctypes.CDLL(None), "mallopt", None) if is_linux else None
 
 
 def keep_freed_memory_of_nanny() -> None:
-    """Lets the process keep it if a nanny has started it; others may be the user's own."""
+    """Keeps freed memory in a process of Dask's nanny; other processes may be the user's."""
     if VARIABLES[M_TRIM_THRESHOLD] in os.environ:
         keep_freed_memory()
 
 
 def keep_freed_memory() -> bool:
-    """Lets the process keep what arrays free for the next ones."""
+    """Lets the process keep the memory that arrays free, for the next arrays."""
     return set_thresholds(ROOMY)
 
 
 def restore() -> bool:
-    """Puts back what the process was started with."""
+    """Restores the thresholds that the process was started with."""
     return set_thresholds(
         {name: int(os.environ.get(variable, DEFAULT)) for name, variable in VARIABLES.items()}
     )

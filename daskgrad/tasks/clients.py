@@ -30,15 +30,12 @@ def active_client() -> Client | None:
 
 def is_alone() -> bool:
     """Whether this process has no client, worker or chosen scheduler; twice as fast as Dask."""
-    if config.get("scheduler"):
-        return False
-    return not (has_client() or in_worker())
+    return not (config.get("scheduler") or has_client() or in_worker())
 
 
 def is_in_line() -> bool:
     """Whether nobody takes part in an evaluation: no cluster, scheduler, callback or observer, and
-    no annotation or setting of the caller's. It takes half a microsecond where that is so.
-    """
+    no annotation or setting of the caller's. Takes half a microsecond."""
     try:
         seconds = config["daskgrad"]["inline"]["seconds"]
     except (KeyError, TypeError):
@@ -58,10 +55,10 @@ def has_client() -> bool:
     return True
 
 
-def require_connected(client: Client, what: str) -> None:
+def require_connected(client: Client, purpose: str) -> None:
     if client.status not in CONNECTED:
         raise ConnectionError(
-            f"{what}: the client is {client.status}: somebody closed it, or its scheduler at "
+            f"{purpose}: the client is {client.status}: somebody closed it, or its scheduler at "
             f"{address_of(client)} was lost"
         )
 

@@ -1,4 +1,4 @@
-"""Collections: nodes and results as Dask collections, and other Dask collections."""
+"""Collections: nodes and results as Dask collections, and Dask's own."""
 
 import copy
 import itertools
@@ -27,8 +27,8 @@ from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.tasks.keys import watched_key
 
 
-def what_stands_at(single: Any) -> TaskRef:
-    """The key of a collection; if that is an alias, as for dataframes, the key of its task.
+def task_of(single: Any) -> TaskRef:
+    """The key of a collection's task; the collection's own key may be an alias, as in dataframes.
 
     Dask's process scheduler loses an alias when it fuses tasks.
     """
@@ -41,10 +41,10 @@ def is_collection(value: Any) -> bool:
     return is_dask_collection(value) or isinstance(value, TaskRef)
 
 
-def is_dask_array(given: Any) -> bool:
-    """Whether this is one; where there is one, dask.array has been imported."""
-    found = sys.modules.get("dask.array")
-    return found is not None and isinstance(given, found.Array)
+def is_dask_array(value: Any) -> bool:
+    """Whether a value is a dask Array, without an import of ``dask.array``."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(value, module.Array)
 
 
 def require_known_chunks(array: Any) -> None:
@@ -55,31 +55,33 @@ def require_known_chunks(array: Any) -> None:
 
 
 def as_dask_array(graph: HighLevelGraph, keys: Sequence[Key], chunks: Any, dtype: Any) -> Any:
-    """The dask Array whose chunks, in C order, are the results of these keys."""
-    from dask.array import Array  # here: it takes SciPy along
+    """The dask Array with the results of these keys, in C order, as chunks."""
+    from dask.array import Array  # here: it imports SciPy
 
     name = f"daskgrad-{uuid.uuid4().hex}"
     places = itertools.product(*[range(len(sizes)) for sizes in chunks])
-    own = [((name, *place), key) for place, key in zip(places, keys, strict=True)]
-    layer = MaterializedLayer({chunk: Alias(chunk, key) for chunk, key in own})
+    pairs = [((name, *place), key) for place, key in zip(places, keys, strict=True)]
+    layer = MaterializedLayer({chunk: Alias(chunk, key) for chunk, key in pairs})
     layers = {**graph.layers, name: layer}
     dependencies = {**graph.dependencies, name: set(graph.layers)}
     return Array(HighLevelGraph(layers, dependencies), name, chunks, dtype=dtype)
 
 
 def cull(graph: HighLevelGraph, keys: Any) -> HighLevelGraph:
-    """The tasks that the keys need, which are in lists of any depth."""
+    """The tasks that the keys need; the keys are in lists of any depth."""
     return graph.cull(set(flatten([keys])))
 
 
 def is_there(future: Any) -> bool:
-    """Whether the cluster has what was placed, as far as the client has heard."""
+    """Whether the cluster has a placed result, as far as the client has heard."""
     return future.status == "finished"
 
 
 class HoldingLayer(MaterializedLayer):
-    """Tasks that refer to futures, which a cluster drops when nobody holds them: this does, in the
-    process that made it; but for those of ``placed`` items."""
+    """Tasks, and the futures that they refer to: a cluster drops futures that nobody holds.
+
+    Only the process that made the layer holds them. Futures of ``placed`` items are not held.
+    """
 
     def __init__(
         self,
@@ -103,10 +105,7 @@ class HoldingLayer(MaterializedLayer):
 
 
 class Collection(DaskMethodsMixin):
-    """A Dask collection with one key.
-
-    ``is_settled``: it has a fixed graph, since it was persisted or cloned, and builds none.
-    """
+    """A Dask collection with one key; ``is_settled``: its graph is fixed, as after ``persist``."""
 
     key: Key
     is_settled = False
@@ -116,8 +115,8 @@ class Collection(DaskMethodsMixin):
         raise NotImplementedError
 
     def __dask_graph__(self) -> HighLevelGraph:
-        """The fixed graph, or the one that it builds: a different one within ``debug_nans``, and
-        after placed items have moved."""
+        """The fixed graph, or a built one: a new one within ``debug_nans``, and after placed items
+        have moved."""
         if self._graph is not None:
             return self._graph
         built, is_watched = self.__dict__.setdefault("_built", {}), is_debugging()
@@ -127,9 +126,9 @@ class Collection(DaskMethodsMixin):
 
     @property
     def held(self) -> Any:
-        """What a settled collection holds: its value in ``DataNode``, or its future; or None."""
-        found = None if self._graph is None else self._graph.to_dict().get(self.key)
-        return found if isinstance(found, DataNode | TaskRef) else None
+        """A settled collection's value in a ``DataNode``, or its future; None for others."""
+        task = None if self._graph is None else self._graph.to_dict().get(self.key)
+        return task if isinstance(task, DataNode | TaskRef) else None
 
     def __dask_keys__(self) -> list[Key]:
         return [self._key_in_graph()]
@@ -154,11 +153,14 @@ class Collection(DaskMethodsMixin):
         return self._with_graph, ()
 
     def _with_graph(self, graph: Any, *, rename: dict | None = None) -> "Collection":
-        """The same collection on another graph: persisted, or cloned under other keys."""
+        """The collection on another graph: persisted, or cloned under other keys."""
         other = copy.copy(self)
         other.key = replace_name_in_key(self._key_in_graph(), rename or {})
         if not isinstance(graph, HighLevelGraph):
-            graph = {key: _held(key, value) for key, value in graph.items()}
+            graph = {  # a persisted value is data, unless it is a future
+                key: value if isinstance(value, TaskRef | GraphNode) else DataNode(key, value)
+                for key, value in graph.items()
+            }
             graph = HighLevelGraph.from_collections(f"daskgrad-{uuid.uuid4().hex}", graph)
         other._graph = graph
         other.is_settled = True
@@ -171,12 +173,7 @@ def is_current(graph: HighLevelGraph) -> bool:
     return all([layer.is_current for layer in layers])
 
 
-def _held(key: Key, value: Any) -> Any:
-    """A persisted value as a node of a graph: data, unless it is a future."""
-    return value if isinstance(value, TaskRef | GraphNode) else DataNode(key, value)
-
-
-class Result(Collection):
+class LazyResult(Collection):
     """One key of a graph."""
 
     def __init__(self, key: Key, graph: HighLevelGraph):
@@ -185,14 +182,14 @@ class Result(Collection):
 
 
 class Results:
-    """Some keys of a graph, as one collection: of many, Dask would look at all for each of them."""
+    """Some keys of a graph, as one collection: of many, Dask would go through all for each key."""
 
     def __init__(self, keys: Sequence[Key], graph: HighLevelGraph):
         self._keys = keys
         self._graph = graph
 
     def compute_by(self, scheduler: Callable, **options: Any) -> Sequence[Any]:
-        """The results of the keys, by one of Dask's schedulers, or one of the user's."""
+        """The results of the keys, computed by a scheduler of Dask's or of the user's."""
         return scheduler(collections_to_expr(self, optimize_graph=False), self._keys, **options)
 
     def __dask_graph__(self) -> HighLevelGraph:

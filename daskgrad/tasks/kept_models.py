@@ -1,8 +1,8 @@
 """Kept models: a large model goes to a cluster once, and stays there until it changes.
 
-A model's pickle travels in each of its tasks. One of more than 64 kB is the result of a task of its
-own instead, which the client holds, under the digest of the pickle, for the next evaluations. A
-worker loads it anew for each evaluation, so that what a model keeps in its objects lasts no longer.
+A model's pickle travels in each of its tasks. A pickle of more than 64 kB is instead the result of
+its own task, which the client holds, under the pickle's digest, for the next evaluations. A worker
+loads the model anew for each evaluation, so that nothing in its objects outlives the evaluation.
 """
 
 import threading
@@ -22,14 +22,14 @@ from daskgrad.tasks.keys import Names, task_label
 from daskgrad.tasks.sending import named_if_unsendable
 
 LARGE = 2**16  # bytes of a pickle
-MOST = 2**28  # bytes that a client holds on its cluster, or as many as an evaluation uses
+MOST = 2**28  # bytes that a client holds on its cluster; more only for the latest evaluation
 EVALUATIONS = 2  # for which a worker has a large model loaded at a time
 
-Held = dict[Any, tuple[Future, int]]  # by all that a model consists of; with its bytes
+Held = dict[Any, tuple[Future, int]]  # futures and bytes, by all that a model consists of
 
 
 class KeptModel:
-    """A large model where it is kept."""
+    """A large model on the cluster."""
 
     def __init__(self, model: Model):
         self.model = model
@@ -43,12 +43,13 @@ class KeptModel:
         return object.__sizeof__(self) + function_of(self.model).nbytes
 
     def of_evaluation(self, evaluation: str) -> Model:
-        """The model, which the tasks of an evaluation load once here."""
-        with self._lock:
-            return kept_or_made(self._of_evaluations, evaluation, self._unloaded, EVALUATIONS)
+        """The model, loaded once for the tasks of an evaluation in this process."""
 
-    def _unloaded(self) -> Model:
-        return self.model._replace(fun=function_of(self.model).unloaded())
+        def unloaded() -> Model:
+            return self.model._replace(fun=function_of(self.model).unloaded())
+
+        with self._lock:
+            return kept_or_made(self._of_evaluations, evaluation, unloaded, EVALUATIONS)
 
 
 def function_of(model: Model) -> SentFunction:
@@ -59,12 +60,11 @@ def function_of(model: Model) -> SentFunction:
 def sent_models(
     client: Client, models: Iterable[tuple[Key, Model]]
 ) -> tuple[dict[int, Any], list[Future]]:
-    """What the tasks of an evaluation take instead of models, by the models' ids, and the futures
-    that these refer to. ``models`` come with the keys of tasks that use them, for errors.
-    """
+    """Substitutes for models in the tasks of an evaluation, by the models' ids, and the futures
+    that they refer to. ``models`` come with the keys of tasks that use them, for errors."""
     held: Held = vars(client).setdefault("_daskgrad_models", {})
     evaluation = uuid.uuid4().hex
-    equal: dict[Any, Any] = {}  # what is sent, by which model: a method is a new object each time
+    equal: dict[Any, Any] = {}  # substitutes by model: a method is a new object each time
     sent: dict[int, Any] = {}
     used: Held = {}
     for key, model in models:
@@ -73,13 +73,13 @@ def sent_models(
         same = (*parts_of(model.fun), *model[1:])
         if same not in equal:
             with named_if_unsendable([(f"the {task_label(key)}", model)]):
-                equal[same] = there = model.sent()
-            fun = function_of(there)
+                equal[same] = packed = model.sent()
+            fun = function_of(packed)
             if fun.nbytes > LARGE:
-                version = (fun.daskgrad_digest, *there[1:])
+                version = (fun.daskgrad_digest, *packed[1:])
                 future, _ = held.pop(version, (None, 0))
                 if future is None or future.status not in ("pending", "finished"):
-                    future = keep(client, there)
+                    future = keep(client, packed)
                 held[version] = used[version] = future, fun.nbytes  # last
                 of_evaluation = KeptModel.of_evaluation, TaskRef(future.key), evaluation
                 equal[same] = Task(None, *of_evaluation)
@@ -89,13 +89,13 @@ def sent_models(
 
 
 def parts_of(fun: Any) -> tuple[int, ...]:
-    """What tells a function from others as long as they exist."""
+    """Ids that tell a function from others as long as they exist."""
     is_method = type(fun) is types.MethodType
     return (id(fun.__self__), id(fun.__func__)) if is_method else (id(fun),)
 
 
 def keep(client: Client, model: Model) -> Future:
-    """Sends a model, without the caller's annotations: they are for the tasks of an evaluation."""
+    """Sends a model, without the caller's annotations, which are for an evaluation's tasks."""
     key = Names().key("value", model.name)
     return Context().run(client.submit, give, KeptModel(model), key=key)
 

@@ -24,8 +24,8 @@ LETTERS = str.maketrans(string.digits, string.ascii_lowercase[:10])
 def dashboard_name(name: str) -> str:
     """A model's name in letters and hyphens, as Dask keeps it: log_lik → log-lik, m1 → m-b.
 
-    Dask's ``key_split`` drops the rest from the first word that is not all letters, or that has
-    eight letters, the first from a to f: it might be a hash.
+    Dask's ``key_split`` cuts a key at the first word that may be a hash: one with other than
+    letters, or of eight letters, the first from a to f.
     """
     kinds = itertools.groupby(name, lambda letter: (letter.isalpha(), letter in string.digits))
     parts = ["".join(group) for _, group in kinds]
@@ -43,7 +43,7 @@ TOKEN = 32  # letters
 tokens = itertools.count()
 
 NAMES = 4096  # models whose names are remembered for messages
-_named: dict[str, str] = {}  # the latest, by their dashboard names
+_named: dict[str, str] = {}  # the latest models' names, by their dashboard names
 
 
 class Names:
@@ -65,14 +65,14 @@ class Names:
 def task_label(key: Key) -> str:
     """A task's name in messages: the stage of a model, or the key of another collection."""
     head = key[0] if isinstance(key, tuple) else key
-    stage, _, rest = str(head).partition("-")
+    stage, _, tail = str(head).partition("-")
     if stage not in get_args(Stage) or not isinstance(key, tuple):
         return f"task {key!r}"
-    return f"{stage} of {known_name(rest.rpartition('-')[0])!r}"
+    return f"{stage} of {known_name(tail.rpartition('-')[0])!r}"
 
 
 class KeyParts(NamedTuple):
-    """What a key tells: the stage, the model's name as keys have it, and the evaluation."""
+    """The parts of a key: the stage, the model's name as keys have it, and the evaluation."""
 
     stage: str
     model: str
@@ -86,19 +86,19 @@ def key_parts(key: Key) -> KeyParts | None:
 
 @functools.lru_cache(maxsize=4096)
 def parts_of(head: Any) -> KeyParts | None:
-    stage, _, rest = str(head).partition("-")
-    model, _, token = rest.rpartition("-")
+    stage, _, tail = str(head).partition("-")
+    model, _, token = tail.rpartition("-")
     is_ours = stage in get_args(Stage) and len(token) == TOKEN and model
     return KeyParts(stage, model, token) if is_ours else None
 
 
 def known_name(model: str) -> str:
-    """A model's own name, where keys with it were made in this process; else that in keys."""
+    """A model's own name, if this process has made keys with it; else the name in keys."""
     return _named.get(model, model)
 
 
 def watched_key(key: Key) -> Key:
-    """The key of a task within ``debug_nans``: for its usual key Dask may know the result."""
+    """The key of a task within ``debug_nans``: Dask may know the result for its usual key."""
     return (*key, "watched") if isinstance(key, tuple) else key
 
 

@@ -1,8 +1,8 @@
-"""Observers: told what this process evaluates; there are none unless somebody asked.
+"""Observers: callbacks for each evaluation of this process; none by default.
 
-Whoever could tell asks first whether there is one, which takes no time. What a cluster runs, its
-scheduler sees (``daskgrad.dashboards``): here are the tasks of the calling thread and of Dask's
-local schedulers, and the evaluations of this process, wherever they ran.
+They hear of the tasks of the calling thread and of Dask's local schedulers, and of this process's
+evaluations, wherever these ran. A cluster's scheduler sees what a cluster runs
+(``daskgrad.dashboards``).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ TOPIC = "daskgrad"  # of the events that workers and clients send to Dask's sche
 
 late_events: list[Callable[[Any], None]] = []  # each waits for the events of a client's workers
 
-Inputs = Mapping[Key, Sequence[Key]]  # of each task the keys that it refers to
+Inputs = Mapping[Key, Sequence[Key]]  # the keys that each task refers to
 
 
 class Ran(NamedTuple):
@@ -34,7 +34,7 @@ class Ran(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """One call for a value and its gradient; the gradients are those of some arguments."""
+    """One call for a value and its gradient; ``gradients`` by the ``arguments``."""
 
     name: str
     arguments: Sequence[Any]
@@ -45,9 +45,9 @@ class Evaluated(NamedTuple):
 
 
 class Observer:
-    """Does nothing with what it is told, in the thread where it happens.
+    """Methods are called in the thread where it happens; these do nothing.
 
-    Evaluations in line are quicker where nobody ``sees_tasks``.
+    Evaluations in line are quicker if no observer ``sees_tasks``.
     """
 
     sees_tasks = True
@@ -60,7 +60,7 @@ class Observer:
     def evaluated(self, evaluation: Evaluated) -> None: ...
 
     def recorded(self, run: str, name: str, start: float, row: Sequence[float]) -> None:
-        """A run that the user records has one more row."""
+        """A run that the user records got a row."""
 
 
 observers: tuple[Observer, ...] = ()
@@ -70,41 +70,41 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """A context in which an observer is told what all threads of this process evaluate."""
+    """A context in which an observer hears of the evaluations of all threads of this process."""
     with _lock:
         _set((*observers, observer))
     try:
         yield
     finally:
         with _lock:
-            _set(tuple([each for each in observers if each is not observer]))
+            _set(tuple([other for other in observers if other is not observer]))
 
 
-def _set(found: tuple[Observer, ...]) -> None:
+def _set(present: tuple[Observer, ...]) -> None:
     global observers, of_tasks
-    observers, of_tasks = found, tuple([each for each in found if each.sees_tasks])
+    observers, of_tasks = present, tuple([o for o in present if o.sees_tasks])
 
 
 def run_observed(key: Key, inputs: Sequence[Key], run: Callable[[], Any]) -> Any:
     """Runs a task in the calling thread, and tells the observers."""
-    told = of_tasks
-    for each in told:
-        each.planned({key: inputs})
+    audience = of_tasks
+    for observer in audience:
+        observer.planned({key: inputs})
     start = time.time()
     result = run()
     ran = Ran(key, inputs, start, time.time(), os.getpid(), threading.get_ident())
-    for each in told:
-        each.ran(ran)
+    for observer in audience:
+        observer.ran(ran)
     return result
 
 
 def tell_evaluated(evaluation: Evaluated) -> None:
-    for each in observers:
-        each.evaluated(evaluation)
+    for observer in observers:
+        observer.evaluated(evaluation)
 
 
 class LocalTasks(Callback):
-    """A callback that tells the observers which of some tasks Dask's local schedulers run."""
+    """Tells the observers which of some tasks Dask's local schedulers run."""
 
     def __init__(self, inputs: Inputs):
         self._inputs = inputs
@@ -112,8 +112,8 @@ class LocalTasks(Callback):
         self._begun: dict[Key, float] = {}
 
     def __enter__(self) -> Any:
-        for each in self._observers:
-            each.planned(self._inputs)
+        for observer in self._observers:
+            observer.planned(self._inputs)
         return super().__enter__()
 
     def _pretask(self, key: Key, dask: Any, state: Any) -> None:
@@ -124,12 +124,12 @@ class LocalTasks(Callback):
             return
         where = place_of(worker)
         ran = Ran(key, self._inputs[key], self._begun.pop(key), time.time(), *where)
-        for each in self._observers:
-            each.ran(ran)
+        for observer in self._observers:
+            observer.ran(ran)
 
 
 def place_of(worker: int | None) -> tuple[int, int]:
-    """Process and thread of what Dask's local schedulers call a worker: a thread or a process."""
+    """Process and thread of a local scheduler's worker, which is a thread's or process's number."""
     if worker is None:
         return os.getpid(), threading.get_ident()
     is_thread = worker in {thread.ident for thread in threading.enumerate()}

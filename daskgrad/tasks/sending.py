@@ -1,9 +1,8 @@
-"""Sending: what tasks take, as it goes to other processes, and what cannot be sent, named.
+"""Sending: seals the arguments of tasks for other processes, and names the ones that cannot go.
 
-Dask's scheduler loads a graph; Dask's pickles lose the layout of arrays, and the rules of
-functions of a script. So objects of the user's are sealed, and pickled as models are. Dask's own
-error, where something cannot be pickled, names neither task nor model; nor does that of a worker
-which lacks a module.
+Dask's scheduler loads a graph, and Dask's pickles lose the layout of arrays and the rules of a
+script's functions. So the user's objects are sealed, and pickled as models are. Dask's errors of
+failed pickles, and of workers that lack a module, name neither task nor model.
 """
 
 import contextlib
@@ -29,37 +28,38 @@ ADVICE = "open files, locks and connections where they are used, or pass what ma
 
 @contextlib.contextmanager
 def named_if_unsendable(parts: Iterable[tuple[str, Any]]) -> Iterator[None]:
-    """TypeError that names the first part, of (name, value), that cannot be pickled.
+    """TypeError that names the first (name, value) among the parts that cannot be pickled.
 
-    For what goes to other processes; only a failure looks at the parts. If all of them can be
-    pickled, as where a model raised the error, it is raised as it is.
+    The parts are looked at after a failure alone. If all of them can be pickled, as where a model
+    raised the error, it is raised as it is.
     """
     try:
         yield
     except (TypeError, pickle.PicklingError):
         for name, value in parts:
-            if cause := reason_against_pickling(value):
-                what = f"{name} cannot be sent to another process"
-                raise TypeError(f"{what}: {cause}; {ADVICE}") from cause
+            pickled = pickled_or_error(value)
+            if isinstance(pickled, Exception):
+                message = f"{name} cannot be sent to another process: {pickled}; {ADVICE}"
+                raise TypeError(message) from pickled
         raise
 
 
 @contextlib.contextmanager
 def named_if_unreadable(parts: Iterable[tuple[str, Any]]) -> Iterator[None]:
-    """A ModuleNotFoundError names the first part, of (name, value), whose class is in the module.
+    """A ModuleNotFoundError names the first (name, value) whose class is in the module.
 
-    One that a model raised has notes. Of one that is raised where items are placed, Dask keeps the
-    text alone.
+    A model's own error has notes. Dask keeps only the text of an error that is raised where items
+    are placed.
     """
     try:
         yield
     except Exception as error:
         missing = None if hasattr(error, "__notes__") else MISSING.search(str(error))
-        named = missing and [name for name, value in parts if needs_module(value, missing[1])]
-        if not missing or not named:
+        name = missing and next((n for n, value in parts if needs(value, missing[1])), None)
+        if not missing or name is None:
             raise
         plain = ModuleNotFoundError(missing[0], name=missing[1])
-        note = f"daskgrad: {named[0]} cannot be read there: {note_of_module(plain)}"
+        note = f"daskgrad: {name} cannot be read there: {note_of_module(plain)}"
         if isinstance(error, ModuleNotFoundError):
             error.add_note(note)
             raise
@@ -67,19 +67,16 @@ def named_if_unreadable(parts: Iterable[tuple[str, Any]]) -> Iterator[None]:
         raise plain from error
 
 
-def needs_module(value: Any, module: str) -> bool:
-    try:
-        return module.encode() in cloudpickle.dumps(value)
-    except Exception:  # it is not sent either
-        return False
+def needs(value: Any, module: str) -> bool:
+    pickled = pickled_or_error(value)
+    return isinstance(pickled, bytes) and module.encode() in pickled
 
 
-def reason_against_pickling(value: Any) -> Exception | None:
+def pickled_or_error(value: Any) -> bytes | Exception:
     try:
-        cloudpickle.dumps(value)
+        return cloudpickle.dumps(value)
     except Exception as error:
         return error
-    return None
 
 
 def sealed_unless_plain(value: Any) -> Any:

@@ -29,29 +29,29 @@ def setting(name: str) -> Any:
 def limit(of: str) -> float:
     """A limit in seconds; infinity for None."""
     require_limits(setting("wait"))
-    given = setting(f"wait.{of}")
-    if given is None:
+    value = setting(f"wait.{of}")
+    if value is None:
         return math.inf
     try:
-        seconds = parse_timedelta(given)
+        seconds = parse_timedelta(value)
     except (AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
     if not seconds > 0:
         raise ValueError(
             f"daskgrad.wait.{of} in dask.config must be a positive number of seconds, a duration "
-            f"like '5 minutes', or None; found {given!r}"
+            f"like '5 minutes', or None; found {value!r}"
         )
     return seconds
 
 
-def require_limits(given: Any) -> None:
+def require_limits(limits: Any) -> None:
     known = DEFAULTS["daskgrad"]["wait"]
-    given = {} if given is None else given
-    if not isinstance(given, Mapping) or not known.keys() >= given.keys():
+    limits = {} if limits is None else limits
+    if not isinstance(limits, Mapping) or not known.keys() >= limits.keys():
         names = ", ".join([f"daskgrad.wait.{name}" for name in known])
         raise ValueError(
             f"daskgrad.wait in dask.config must hold the limits {names} and no others; found "
-            f"{given!r}"
+            f"{limits!r}"
         )
 
 
@@ -61,5 +61,5 @@ def limit_named(of: str) -> str:
 
 
 def bytes_in(text: Any) -> int:
-    """The number of bytes that a number or a text like "200 MB" says; ValueError for others."""
+    """The number of bytes in a number or a text like "200 MB"; ValueError for others."""
     return parse_bytes(text)

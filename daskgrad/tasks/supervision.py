@@ -1,15 +1,15 @@
 """Supervision: waits for results of a cluster only as long as it can compute them.
 
-``Supervised`` replaces ``Client.get``. While it waits it asks, twice a second at first, whether any
-task that is still needed can progress (``progress``). Whatever ends the wait, an interrupt
-included, releases the futures, so that the cluster drops the tasks that nobody else wants.
+``supervised`` replaces ``Client.get``. While it waits it asks, twice a second at first, whether any
+task that is still needed can progress. Whatever ends the wait, an interrupt included, releases the
+futures, so that the cluster drops the tasks that nobody else wants.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from distributed import CancelledError, Client, Future, KilledWorker, futures_of
+from distributed import CancelledError, Client, KilledWorker, futures_of
 
 from daskgrad.autodiff.values import clock
 from daskgrad.tasks import clients
@@ -19,20 +19,20 @@ from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import PERIOD, ask_scheduler, in_loop, is_done, result_of, seceded
 
 # -------------------------------------------------------------------------------------------------
-# Progress: finds out whether tasks can progress; runs in the process of Dask's scheduler.
+# Progress: tells whether tasks can progress; runs in the process of Dask's scheduler.
 #
-# A task can progress if a running worker has it, or if it is queued behind any tasks of running
-# workers, or if it waits for a task that can. Otherwise nobody can run it: no worker exists, all
-# workers are paused or closing, or the task's restrictions exclude them all.
+# A task can progress if a running worker has it, if it is queued while some worker runs, or if it
+# waits for a task that can. Otherwise nobody can run it: no worker exists, all are paused or
+# closing, or the task's restrictions exclude them all.
 
 SHOWN = 3  # tasks that a message names
 
 
 def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
-    """Whether any task that the keys still need can progress; if none can, tasks and workers. Keys
-    that are not known arrive yet, or the scheduler has forgotten them.
+    """Whether any task that the keys still need can progress; if none can, tasks and workers.
 
-    Stops at the first task that can, so that it takes no time where all is well.
+    Unknown keys have not arrived, or the scheduler has forgotten them. The search stops at the
+    first task that can progress, so that it takes no time where all is well.
     """
     wanted = [dask_scheduler.tasks.get(key) for key in keys]
     if None in wanted:
@@ -69,9 +69,8 @@ def is_busy(worker: Any) -> bool:
 
     Dask counts separately the tasks that left their thread to wait for tasks that they started.
     """
-    return (
-        bool(worker.long_running) or worker.metrics.get("task_counts", {}).get("executing", 0) > 0
-    )
+    executing = worker.metrics.get("task_counts", {}).get("executing", 0)
+    return bool(worker.long_running) or executing > 0
 
 
 def first_tasks(tasks: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
@@ -81,12 +80,12 @@ def first_tasks(tasks: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
 
 
 def restrictions(task: Any) -> dict[str, Any]:
-    asked = {
+    wanted = {
         "workers": sorted(task.worker_restrictions or ()),
         "hosts": sorted(task.host_restrictions or ()),
         "resources": dict(task.resource_restrictions or {}),
     }
-    return {kind: value for kind, value in asked.items() if value}
+    return {kind: value for kind, value in wanted.items() if value}
 
 
 # ------------------------------------------------------------------------------------- supervision
@@ -107,72 +106,66 @@ class LostError(RuntimeError):
         self.is_restart = is_restart
 
 
-class Supervised:
-    """Computes on the cluster of a client."""
+def supervised(client: Client, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
+    """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
+    clients.require_connected(client, "a graph cannot be computed")
+    packed = client.get(graph, keys, sync=False, **kwargs)
+    futures = futures_of(packed)
+    supervisor = Supervisor(client, [future.key for future in futures])
+    try:
+        with seceded():
+            return gathered(client, packed, supervisor)
+    finally:
+        for future in futures:
+            future.release()
 
-    def __init__(self, client: Client):
-        self._client = client
-        self._where = address_of(client)
 
-    def __call__(self, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
-        """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
-        clients.require_connected(self._client, "a graph cannot be computed")
-        packed = self._client.get(graph, keys, sync=False, **kwargs)
-        futures = futures_of(packed)
-        try:
-            with seceded():
-                return self._gather(packed, futures)
-        finally:
-            for future in futures:
-                future.release()
-
-    def _gather(self, packed: Any, futures: Sequence[Future]) -> Any:
-        watch = Watch(self._client, [future.key for future in futures])
-        gather = self._client.gather(packed, asynchronous=True)
-        gathering = in_loop(self._client, lambda: gather)
-        try:
-            if not is_done(gathering, limit("evaluation"), watch.look):
-                raise TimeoutError(f"{watch.wanted} took longer than {limit_named('evaluation')}")
-            return result_of(gathering)
-        except CancelledError as error:
-            raise self._lost(error, watch.wanted) from error
-        except KilledWorker as error:
-            error.add_note(
-                f"daskgrad: the task is the {task_label(error.task)}; it may have ended the "
-                f"workers' processes, or needed more memory than they have"
-            )
-            raise
-        finally:
-            del gathering
-
-    def _lost(self, error: CancelledError, wanted: str) -> Exception:
-        """The error that says why futures were cancelled."""
-        reason = getattr(error, "reason", None)
-        where = self._where
-        if reason == DISCONNECTED or self._client.status == "connecting":
-            return ConnectionError(
-                f"the scheduler at {where}, or the connection to it, was lost while {wanted} was "
-                f"computed; see its log, and call again once it is back"
-            )
-        if self._client.status != "running":
-            return ConnectionError(
-                f"the client of {where} was closed, or lost its scheduler, while {wanted} was "
-                f"computed"
-            )
-        if reason == RESTART:
-            return LostError(f"the cluster was restarted while {wanted} was computed", True)
-        return LostError(
-            f"{wanted} could not be computed at {where}: the cluster lost data that it uses, or "
-            f"somebody cancelled it ({reason})"
+def gathered(client: Client, packed: Any, supervisor: "Supervisor") -> Any:
+    wanted = supervisor.wanted
+    gather = client.gather(packed, asynchronous=True)
+    gathering = in_loop(client, lambda: gather)
+    try:
+        if not is_done(gathering, limit("evaluation"), supervisor.look):
+            raise TimeoutError(f"{wanted} took longer than {limit_named('evaluation')}")
+        return result_of(gathering)
+    except CancelledError as error:
+        raise reason_of(error, client, supervisor.where, wanted) from error
+    except KilledWorker as error:
+        error.add_note(
+            f"daskgrad: the task is the {task_label(error.task)}; it may have ended the "
+            f"workers' processes, or needed more memory than they have"
         )
+        raise
+    finally:
+        del gathering
 
 
-class Watch:
+def reason_of(error: CancelledError, client: Client, where: str, wanted: str) -> Exception:
+    """The error that says why futures were cancelled."""
+    reason = getattr(error, "reason", None)
+    if reason == DISCONNECTED or client.status == "connecting":
+        return ConnectionError(
+            f"the scheduler at {where}, or the connection to it, was lost while {wanted} was "
+            f"computed; see its log, and call again once it is back"
+        )
+    if client.status != "running":
+        return ConnectionError(
+            f"the client of {where} was closed, or lost its scheduler, while {wanted} was computed"
+        )
+    if reason == RESTART:
+        return LostError(f"the cluster was restarted while {wanted} was computed", True)
+    return LostError(
+        f"{wanted} could not be computed at {where}: the cluster lost data that it uses, or "
+        f"somebody cancelled it ({reason})"
+    )
+
+
+class Supervisor:
     """Watches whether a cluster can still compute some keys."""
 
     def __init__(self, client: Client, keys: Sequence[Any]):
         self._client = client
-        self._where = address_of(client)
+        self.where = address_of(client)
         self._keys = list(keys)
         self._asked: Any = None
         self._next = clock.seconds()
@@ -198,7 +191,7 @@ class Watch:
             self._ask(now)
         if self._unheard_since is not None and now - self._unheard_since > limit("answers"):
             raise ConnectionError(
-                f"the scheduler at {self._where} has not answered for "
+                f"the scheduler at {self.where} has not answered for "
                 f"{limit_named('answers')} while {self.wanted} was waited for"
             )
 
@@ -212,18 +205,18 @@ class Watch:
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 
     def _take(self, now: float) -> None:
-        asked, self._asked = self._asked, None
-        if asked.cancelled() or isinstance(asked.exception(), OSError):
+        question, self._asked = self._asked, None
+        if question.cancelled() or isinstance(question.exception(), OSError):
             return  # no answer: ask again
-        found = asked.result()
+        state = question.result()
         self._unheard_since = None
-        self._require_known(found.get("are_known", True), now)
-        if found["can_progress"]:
+        self._require_known(state.get("are_known", True), now)
+        if state["can_progress"]:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
         elif now - self._stuck_since >= limit("workers"):
-            raise TimeoutError(self._complaint(found))
+            raise TimeoutError(self._complaint(state))
 
     def _require_known(self, are_known: bool, now: float) -> None:
         """Raises if the scheduler has forgotten the keys, or if they do not arrive there."""
@@ -232,46 +225,45 @@ class Watch:
         missing = 0.0 if since is None else now - since
         if self._were_known and missing >= limit("answers"):
             raise LostError(
-                f"the scheduler at {self._where} has forgotten {self.wanted}, as after a "
+                f"the scheduler at {self.where} has forgotten {self.wanted}, as after a "
                 f"restart of the cluster that failed half way; see its log",
                 True,
             )
         if missing >= limit("placing"):
             raise TimeoutError(
-                f"{self.wanted}: the graph has not arrived at the scheduler at {self._where} for "
+                f"{self.wanted}: the graph has not arrived at the scheduler at {self.where} for "
                 f"{limit_named('placing')}; place large arguments, or see the scheduler's log"
             )
 
-    def _complaint(self, found: dict[str, Any]) -> str:
-        tasks = found["tasks"]
-        first = ", ".join([f"the {task_label(key)}" for key, _ in tasks])
+    def _complaint(self, state: dict[str, Any]) -> str:
+        first = ", ".join([f"the {task_label(key)}" for key, _ in state["tasks"]])
         return (
             f"no task could run for {limit_named('workers')} while {self.wanted} was waited for; "
-            f"{found['count']} tasks wait, first of all {first}. {self._obstacle(found)}"
+            f"{state['count']} tasks wait, first of all {first}. {self._obstacle(state)}"
         )
 
-    def _obstacle(self, found: dict[str, Any]) -> str:
-        workers, where = found["workers"], self._where
+    def _obstacle(self, state: dict[str, Any]) -> str:
+        workers, where = state["workers"], self.where
         if not workers:
             return f"{where} has no worker: see the workers' logs, or scale the cluster up"
         if "running" not in workers.values():
-            states = ", ".join([f"{address} is {state}" for address, state in workers.items()])
+            states = ", ".join([f"{address} is {status}" for address, status in workers.items()])
             return (
                 f"No worker at {where} takes work: {states}. Workers pause when their memory is "
                 f"full: see their logs, or add workers"
             )
-        asked = "; ".join(
-            [f"the {task_label(key)} asks for {asked}" for key, asked in found["tasks"] if asked]
+        wishes = "; ".join(
+            [f"the {task_label(key)} asks for {wish}" for key, wish in state["tasks"] if wish]
         )
-        there = ", ".join([f"{address} ({state})" for address, state in workers.items()])
+        present = ", ".join([f"{address} ({status})" for address, status in workers.items()])
         return (
-            f"None of the workers at {where} may run them: {asked}. Found {there}: change the "
+            f"None of the workers at {where} may run them: {wishes}. Found {present}: change the "
             f"annotation (dask.annotate), or start a suitable worker"
         )
 
 
 # -------------------------------------------------------------------------------------------------
-# Workers: lists the workers of a cluster that take work, and their threads.
+# Workers: lists a cluster's workers, and their threads.
 
 
 def workers_of(client: Client) -> dict[str, int]:
@@ -279,24 +271,21 @@ def workers_of(client: Client) -> dict[str, int]:
     if workers := running_workers(client):
         return workers
     waiting = client.submit(int, pure=False)  # for a task an adaptive cluster starts a worker
+    deadline = clock.seconds() + limit("workers")
     try:
-        return first_workers(client)
+        while not (workers := running_workers(client)):
+            if clock.seconds() > deadline:
+                present = ", ".join(present_workers(client))
+                obstacle = f"all of them ({present}) are paused or closing"
+                raise TimeoutError(
+                    f"no worker of {address_of(client)} has taken work for "
+                    f"{limit_named('workers')}: {obstacle if present else 'it has none'}; see the "
+                    f"logs of the cluster's workers, or scale it up"
+                )
+            time.sleep(0.05)
+        return workers
     finally:
         waiting.release()
-
-
-def first_workers(client: Client) -> dict[str, int]:
-    deadline = clock.seconds() + limit("workers")
-    while not (workers := running_workers(client)):
-        if clock.seconds() > deadline:
-            there = ", ".join(present_workers(client))
-            found = f"all of them ({there}) are paused or closing" if there else "it has none"
-            raise TimeoutError(
-                f"no worker of {address_of(client)} has taken work for {limit_named('workers')}: "
-                f"{found}; see the logs of the cluster's workers, or scale it up"
-            )
-        time.sleep(0.05)
-    return workers
 
 
 def running_workers(client: Client) -> dict[str, int]:
@@ -304,10 +293,10 @@ def running_workers(client: Client) -> dict[str, int]:
 
 
 def present_workers(client: Client) -> dict[str, int]:
-    """All workers, and their threads; also those that are paused or closing."""
+    """All workers, paused and closing ones included, and their threads."""
     return threads_of(client, lambda: client.scheduler.ncores())
 
 
 def threads_of(client: Client, ask: Callable[[], Any]) -> dict[str, int]:
-    found = ask_scheduler(client, ask, "for its workers")
-    return {address: count for address, count in sorted(found.items()) if count}
+    counts = ask_scheduler(client, ask, "for its workers")
+    return {address: count for address, count in sorted(counts.items()) if count}

@@ -42,28 +42,27 @@ class KeptTask(Task):
 class TaskFunction:
     """The callable of a task: a function, and settings for its run.
 
-    ``policy``: for pullbacks; None is the default. ``must_be_finite``: NaNs and infinities are
+    ``policy``: of pullbacks; None is the default. ``must_be_finite``: NaNs and infinities are
     errors. ``is_batched``: it is called for each entry of the batches among its arguments.
-    ``brings_classes``: it registers classes that are sent by value where it arrives.
-    ``keeps_memory``: a worker keeps the memory that arrays free, from its first task on.
-    ``is_alone``: no other model of its graph runs beside it, so that BLAS keeps its threads.
+    ``brings_classes``: it registers, on arrival, classes that are sent by value. ``keeps_memory``:
+    a worker keeps the memory that arrays free. ``is_alone``: no other model of its graph runs
+    beside it, so that BLAS keeps its threads.
     """
 
     fun: Callable
     policy: Sealed | None = None
     must_be_finite: bool = False
     is_batched: bool = False
-    brings_classes: bool = False
     keeps_memory: bool = False
     is_alone: bool = False
+    brings_classes: bool = False
 
     def __reduce__(self) -> tuple:
         classes = Registrations() if self.brings_classes else None  # first: the others need them
-        own = (self.fun, self.policy, self.must_be_finite, self.is_batched)
-        return load_function, (classes, self.keeps_memory, self.is_alone, *own)
+        return load_function, (classes, *[getattr(self, name) for name in self.__match_args__])
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
-        """Runs as a task of Dask's does; ``after``: what it waits for, and does not use."""
+        """Runs as a Dask task; it waits for ``after``, and does not use it."""
         if self.keeps_memory and in_worker():
             allocator.keep_freed_memory_of_nanny()
         try:
@@ -79,33 +78,26 @@ class TaskFunction:
         return self.run_here(canonical_for(self.fun, args))
 
     def run_here(self, args: tuple) -> Any:
-        """Calls the function, with arrays that were not sent, or are canonical."""
+        """Calls the function on arrays that were not sent, or are canonical."""
         if self.policy is None and not self.must_be_finite:
             return self._run(args)
-        return copy_context().run(self._run_in_force, args)
-
-    def _run_in_force(self, args: tuple) -> Any:
-        travel.CURRENT.set(self.policy)
-        finite.REQUIRED.set(self.must_be_finite)
-        return self._run(args)
+        context = copy_context()
+        context.run(travel.CURRENT.set, self.policy)
+        context.run(finite.REQUIRED.set, self.must_be_finite)
+        return context.run(self._run, args)
 
     def _run(self, args: tuple) -> Any:
         return for_each(self.fun, *args) if self.is_batched else self.fun(*args)
 
 
-def load_function(
-    classes: Registrations | None, keeps_memory: bool, is_alone: bool, *own: Any
-) -> TaskFunction:
-    made = TaskFunction(*own)
-    made.brings_classes, made.keeps_memory = classes is not None, keeps_memory
-    made.is_alone = is_alone
-    return made
+def load_function(_: Registrations | None, *fields: Any) -> TaskFunction:
+    return TaskFunction(*fields)
 
 
 class Picked(NamedTuple):
     """A reference to ``fun(result, *args)``, so cheap that each consumer calls it again.
 
-    ``stage`` and ``name``: what the key of a task says that does so where results travel.
+    ``stage`` and ``name`` go into the key of the task that does so where results travel.
     """
 
     source: TaskRef
@@ -116,7 +108,7 @@ class Picked(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The key of the task whose result it is taken from."""
+        """The key of the source's task."""
         return self.source.key
 
     def of(self, result: Any) -> Any:
@@ -127,7 +119,7 @@ REFERENCES = (TaskRef, Picked)
 Held = Mapping[Key, DataNode | Task]
 
 
-class Planned:
+class PlannedTask:
     """The task ``fun(*args)`` before it is Dask's; ``inputs`` are the keys that it refers to.
 
     References are arguments, or items of lists that are arguments.
@@ -147,26 +139,23 @@ class Planned:
         self.inputs = tuple(inputs)
 
     def run(self, values: dict[Key, Any]) -> Any:
-        """The function's result, given the results of all tasks that it refers to."""
+        """The function's result, with ``values`` for its references."""
         if not self.inputs:
             return self.fun.run_here(self.args)
         return self.fun.run_here(tuple([_fill(arg, values) for arg in self.args]))
 
-    def where_results_travel(self, pick: Callable[[Picked], TaskRef]) -> "Planned":
-        """The same task, which takes parts of results from tasks: ``pick`` makes them."""
+    def where_results_travel(self, pick: Callable[[Picked], TaskRef]) -> "PlannedTask":
+        """The task with references to tasks, made by ``pick``, instead of parts of results."""
 
         def picked(arg: Any) -> Any:
             if isinstance(arg, list):
                 return [pick(item) if isinstance(item, Picked) else item for item in arg]
             return pick(arg) if isinstance(arg, Picked) else arg
 
-        return Planned(self.fun, tuple(map(picked, self.args)))
+        return PlannedTask(self.fun, tuple(map(picked, self.args)))
 
-    def sealed(self, models: Mapping[int, Any]) -> "Planned":
-        """The same task, whose arguments may be sent; what it is to open is canonical there.
-
-        ``models``: what it takes instead of models, by their ids.
-        """
+    def sealed(self, models: Mapping[int, Any]) -> "PlannedTask":
+        """The task with arguments that may be sent; ``models``: substitutes, by models' ids."""
         opens_itself = takes_as_it_arrives(self.fun.fun)
 
         def seal(arg: Any) -> Any:
@@ -178,18 +167,17 @@ class Planned:
                 return [seal(item) for item in arg]
             return sealed_unless_plain(arg)
 
-        return Planned(self.fun, tuple(map(seal, self.args)))
+        return PlannedTask(self.fun, tuple(map(seal, self.args)))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
-        """Dask's task. It holds what is ``held``, and refers to all else; if it refers to
-        nothing, it waits for ``after``."""
+        """Dask's task, which contains ``held`` data; a root waits for ``after``."""
         args = [_as_dask(arg, held) for arg in self.args]
         if after is None or not self.is_root(held):
             return KeptTask(key, self.fun, *args)
         return KeptTask(key, self.fun, *args, after=after)
 
     def is_root(self, held: Held) -> bool:
-        """Whether it refers to nothing but such data."""
+        """Whether it refers to held data alone."""
         return all([key in held for key in self.inputs])
 
 
@@ -218,8 +206,8 @@ def _as_dask(arg: Any, held: Held) -> Any:
 # -------------------------------------------------------------------------------------------------
 # Spilling: tells the policy whether Dask's workers write a pullback to disk or send it.
 #
-# Dask passes a context to the serializers of its messages, and none to those of its spill files. If
-# that changed, the policy would use the wrong one of its two rates.
+# Dask passes a context to the serializers of messages, and none to the serializers of spill files.
+# If that changed, the policy would use the wrong one of its two rates.
 
 
 def install_spilling() -> None:

@@ -1,6 +1,5 @@
 """Task graph: the tasks of one evaluation, which Dask runs, or the calling thread."""
 
-import contextlib
 import functools
 import uuid
 import weakref
@@ -28,37 +27,37 @@ from daskgrad.autodiff.values.carriers import sent_by_value
 from daskgrad.autodiff.values.memory import Sealed
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
-from daskgrad.tasks.collections import Collection, HoldingLayer, Results, what_stands_at
+from daskgrad.tasks.collections import Collection, HoldingLayer, Results, task_of
 from daskgrad.tasks.kept_models import sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
-from daskgrad.tasks.supervision import Supervised
-from daskgrad.tasks.task_functions import KeptTask, Picked, Planned, TaskFunction
+from daskgrad.tasks.supervision import supervised
+from daskgrad.tasks.task_functions import KeptTask, Picked, PlannedTask, TaskFunction
 
 # -------------------------------------------------------------------------------------------------
 # Held data: the values in a graph, as Dask orders and runs it best.
 #
-# Dask orders tasks by the sets of roots that each of them needs, in which data that several tasks
-# take do not count: their consumers are the roots. Along a chain of n tasks with a root each, such
-# as ``total = total + f(x, n)``, these sets take n² memory, and so do those of results that each
-# task leads to; and where n keys are data, Dask's local schedulers look at all of them for each
-# task. So a task that runs in this process holds its data, and many begin after one and end in one;
-# elsewhere what many tasks take is a task, and so the only root.
+# Dask orders tasks by the set of roots that each one needs. Data of several tasks are no roots:
+# their consumers are. Along a chain of n tasks with a root each, such as ``total = total +
+# f(x, n)``, the sets take n² memory, and so do the sets of results that each task leads to; and if
+# n keys are data, Dask's local schedulers look at all of them for each task. So a task that runs in
+# this process contains its data, and many tasks begin after one and end in one; elsewhere, data of
+# many tasks are a task, and so the only root.
 
 FEW = 8  # roots of a graph that Dask orders as quickly as one
 LITTLE = 2**10  # bytes that are sent with each of a few tasks rather than as a task of their own
 
 
 def tasks_here(
-    planned: Mapping[Key, Planned],
+    planned: Mapping[Key, PlannedTask],
     data: Mapping[Key, DataNode],
     keys: Iterable[Key],
     first: Key,
     last: Key,
 ) -> dict[Key, Any]:
-    """What Dask runs in this process to compute some keys: many tasks begin after the ``first``
-    one, and many results end in the ``last``, which is for the order alone and does not run."""
+    """Dask's tasks that compute the keys in this process: many begin after the ``first`` one, and
+    many results end in the ``last``, which is for the order alone and does not run."""
     tasks: dict[Key, Any] = {key: data[key] for key in keys if key in data}
     after = None
     if sum([task.is_root(data) for task in planned.values()]) > FEW:
@@ -73,14 +72,14 @@ def tasks_here(
 
 
 def tasks_elsewhere(
-    planned: Mapping[Key, Planned],
+    planned: Mapping[Key, PlannedTask],
     data: Mapping[Key, DataNode],
     keys: Iterable[Key] | None,
     models: Mapping[int, Any],
 ) -> dict[Key, Any]:
-    """What Dask runs anywhere to compute some keys; None: any of them.
+    """Dask's tasks that compute the keys anywhere; None: any keys.
 
-    ``models``: what tasks take instead of models, by their ids.
+    ``models``: substitutes for models, by the models' ids.
     """
     kept = {key: models[id(node.value)] for key, node in data.items() if id(node.value) in models}
     kept = {key: task for key, task in kept.items() if isinstance(task, Task)}
@@ -131,15 +130,15 @@ def give(value: Any) -> Any:
 
 
 def nothing(*_: Any) -> None:
-    """What a task does that only puts others in order."""
+    """The function of tasks that only put others in order."""
 
 
 # -------------------------------------------------------------------------------------- task graph
 
 
 class Where(Enum):
-    """Where tasks run: in this process, where results do not travel; on a cluster, where their
-    inputs are; or wherever a later caller computes them."""
+    """The place of tasks: this process, in which results do not travel; a cluster, which runs them
+    beside their inputs; or any place that a later caller chooses."""
 
     HERE = auto()
     CLUSTER = auto()
@@ -156,12 +155,12 @@ class TaskGraph:
         self.is_chain = False  # whether no model runs beside another
         self._where = where
         self._policy = sent(setting("pullbacks"))
-        self._tasks: dict[Key, Planned | DataNode] = {}
+        self._tasks: dict[Key, PlannedTask | DataNode] = {}
         self._annotations: dict[str, dict[Key, Any]] = {}
         self._collections: dict[Key, Any] = {}
         self._futures: list[Any] = []  # holds results on the cluster, which drops them otherwise
-        self._given: list[Any] = []  # the futures of others that tasks refer to
-        self._placed: list[weakref.ref] = []  # those of placed items, which may move
+        self._given: list[Any] = []  # futures of others that tasks refer to
+        self._placed: list[weakref.ref] = []  # futures of placed items, which may move
         self._uses: Counter[int] = Counter()  # of models, by their ids
         self._functions: dict[tuple[Callable, Sealed | None], TaskFunction] = {}
         self._constants: dict[int, tuple[Any, TaskRef]] = {}
@@ -172,7 +171,7 @@ class TaskGraph:
         """The task ``fun(*args)``; lists among the arguments may hold references."""
         if self._is_watched:
             key = watched_key(key)
-        self._tasks[key] = Planned(self.function(key, fun), args)
+        self._tasks[key] = PlannedTask(self.function(key, fun), args)
         for kind, value in (annotations or {}).items():
             self._annotations.setdefault(kind, {})[key] = _at(key, value)
         return TaskRef(key)
@@ -194,8 +193,8 @@ class TaskGraph:
     ) -> Any:
         """A reference to a part of a result, ``fun(result, *args)``, which takes no time.
 
-        A task of its own if results travel, so that the part travels without the rest; unless it
-        ``stays``, since its only consumer runs where the result is.
+        If results travel, a task, so that the part travels alone; unless it ``stays``, since its
+        only consumer runs where the result is.
         """
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
@@ -203,19 +202,19 @@ class TaskGraph:
         return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
-        """A result for the caller is always a task, so that Dask drops what it is picked from."""
+        """A reference to a task, for the caller, so that Dask drops the result it is part of."""
         if not isinstance(reference, Picked):
             return reference
         return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
 
     def function(self, key: Key, fun: Callable) -> TaskFunction:
-        """The callable of the task of a key; all tasks of one function have the same."""
+        """The callable of a key's task; all tasks of one function share it."""
         policy = self._policy if self._policy is not None and is_of_pullbacks(key) else None
-        found = self._functions.get((fun, policy))
-        if found is None:
-            found = TaskFunction(fun, policy, self._is_watched, self._is_batched)
-            self._functions[fun, policy] = found
-        return found
+        function = self._functions.get((fun, policy))
+        if function is None:
+            function = TaskFunction(fun, policy, self._is_watched, self._is_batched)
+            self._functions[fun, policy] = function
+        return function
 
     def data(self, key: Key, value: Any) -> TaskRef:
         """Puts a value into the graph, once for all tasks that refer to it."""
@@ -246,16 +245,17 @@ class TaskGraph:
             self._given.append(collection)
             return TaskRef(collection.key)
         single = collection if isinstance(collection, Collection) else dask.delayed(collection)
-        ref = TaskRef(single.key) if single is collection else what_stands_at(single)
+        ref = TaskRef(single.key) if single is collection else task_of(single)
         self._collections[ref.key] = single
         return ref
 
     def planned(self) -> dict[Key, Sequence[Key]]:
         """The tasks, without data, and the keys that each refers to."""
-        return {key: self.inputs(key) for key in self._tasks if not self._is_data(key)}
+        tasks = self._tasks.items()
+        return {key: task.inputs for key, task in tasks if isinstance(task, PlannedTask)}
 
     def include_placed(self, future: Any) -> TaskRef:
-        """A reference to a future that is not held: what places items drops it when they move."""
+        """A reference to a future that is not held: its owner drops it when the items move."""
         self._placed.append(weakref.ref(future))
         return TaskRef(future.key)
 
@@ -266,7 +266,7 @@ class TaskGraph:
     # ---- in line
 
     def needed(self, keys: Iterable[Key], done: Container[Key]) -> list[Key]:
-        """The tasks that the keys need and that are not done, in the order they were added."""
+        """The tasks that the keys need and that are not done, in the order of their addition."""
         wanted = {key for key in keys if key not in done}
         for key in reversed(self._tasks):
             if key in wanted:
@@ -276,17 +276,17 @@ class TaskGraph:
     def inputs(self, key: Key) -> Sequence[Key]:
         """The keys that a task refers to."""
         task = self._tasks[key]
-        return task.inputs if isinstance(task, Planned) else ()
+        return task.inputs if isinstance(task, PlannedTask) else ()
 
     def run_one(self, key: Key, values: dict[Key, Any]) -> Any:
         """The result of one task, given the results that it refers to."""
         task = self._tasks[key]
-        return task.run(values) if isinstance(task, Planned) else task()
+        return task.run(values) if isinstance(task, PlannedTask) else task()
 
     def rest(self, keys: Iterable[Key], done: dict[Key, Any]) -> "TaskGraph":
-        """A graph, for Dask, of the tasks that the keys still need.
+        """A graph, for Dask, of the tasks that the keys still need, with the results they use.
 
-        It has the results that these use; what they take from a task becomes one.
+        Parts of results become tasks.
         """
         other = TaskGraph()
         other.is_chain = self.is_chain
@@ -294,16 +294,15 @@ class TaskGraph:
         parts: dict[tuple, TaskRef] = {}
 
         def pick(picked: Picked) -> TaskRef:
-            of = (picked.key, picked.fun, picked.args)
-            if of not in parts:
-                parts[of] = other.keep(picked.stage, picked.name, picked)
-            return parts[of]
+            part = (picked.key, picked.fun, picked.args)
+            if part not in parts:
+                parts[part] = other.keep(picked.stage, picked.name, picked)
+            return parts[part]
 
         for key in self.needed(keys, done):
             task = self._tasks[key]
-            other._tasks[key] = (
-                task.where_results_travel(pick) if isinstance(task, Planned) else task
-            )
+            is_data = isinstance(task, DataNode)
+            other._tasks[key] = task if is_data else task.where_results_travel(pick)
             for source in self.inputs(key):
                 if source in done:
                     other._tasks[source] = DataNode(source, done[source])
@@ -318,11 +317,13 @@ class TaskGraph:
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
-            return Results(keys, built).compute_by(Supervised(client))
+            return Results(keys, built).compute_by(functools.partial(supervised, client))
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
-        with self._observed() as how:
-            return Results(keys, built).compute_by(self._scheduler(), **how)
+        if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:
+            return Results(keys, built).compute_by(self._scheduler())
+        with observers.LocalTasks(self.planned()):  # else processes tell of several tasks at once
+            return Results(keys, built).compute_by(self._scheduler(), chunksize=1)
 
     def _scheduler(self) -> Callable:
         """The scheduler that Dask would use without a cluster."""
@@ -350,23 +351,8 @@ class TaskGraph:
                 other._futures += Results(keys, built).compute_by(client.get, sync=False)
         return other
 
-    @contextlib.contextmanager
-    def _observed(self) -> Iterator[dict[str, Any]]:
-        """A context in which Dask's local schedulers tell observers of tasks, and options for them.
-
-        Processes take several tasks at a time otherwise, and tell when the last of them is done.
-        """
-        if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:
-            yield {}
-            return
-        with observers.LocalTasks(self.planned()):
-            yield {"chunksize": 1}
-
-    def _is_data(self, key: Key) -> bool:
-        return not isinstance(self._tasks[key], Planned)
-
     def release(self) -> None:
-        """Releases the results that this graph, or the one it is a copy of, holds on a cluster.
+        """Releases the results that this graph, or its original, holds on a cluster.
 
         Dask then cancels the tasks that only these results need.
         """
@@ -387,28 +373,30 @@ class TaskGraph:
     def high_level_graph(
         self, keys: Iterable[Key] | None = None, client: Client | None = None
     ) -> HighLevelGraph:
-        """The graph as one layer, above those of the collections that it uses.
+        """The graph as one layer, above the layers of the collections that it uses.
 
-        ``keys``: those that will be computed; None: any of them. ``client``: the one that does so.
+        ``client`` will compute the ``keys``; None: any keys.
         """
         current = dask.get_annotations()
-        own = {kind: self._annotation(kind, current.get(kind)) for kind in self._annotations}
+        annotations = dict(current)
+        for kind in self._annotations:
+            annotations[kind] = self._annotation(kind, current.get(kind))
         models, futures = ({}, []) if client is None else sent_models(client, self._models())
-        tasks, given = self._for_dask(keys, models), [*self._given, *futures]
-        layer = HoldingLayer(tasks, {**current, **own}, given, self._placed)
+        tasks = self._for_dask(keys, models)
+        layer = HoldingLayer(tasks, annotations, [*self._given, *futures], self._placed)
         name = f"daskgrad-{uuid.uuid4().hex}"
         return HighLevelGraph.from_collections(name, layer, list(self._collections.values()))
 
     def _models(self) -> Iterator[tuple[Key, Model]]:
-        """The models that tasks take, and the keys of these."""
+        """The models that tasks take, and the tasks' keys."""
         for key, task in self._tasks.items():
-            given = (task.value,) if isinstance(task, DataNode) else task.args
-            yield from ((key, each) for each in given if type(each) is Model)
+            args = (task.value,) if isinstance(task, DataNode) else task.args
+            yield from ((key, arg) for arg in args if type(arg) is Model)
 
     def _for_dask(self, keys: Iterable[Key] | None, models: dict[int, Any]) -> dict[Key, Any]:
         brings_classes = bool(sent_by_value())
         keeps_memory = self._where is not Where.HERE and setting("worker.malloc")
-        planned = {key: task for key, task in self._tasks.items() if isinstance(task, Planned)}
+        planned = {key: task for key, task in self._tasks.items() if isinstance(task, PlannedTask)}
         for task in planned.values():
             task.fun.brings_classes, task.fun.keeps_memory = brings_classes, keeps_memory
             task.fun.is_alone = self.is_chain
@@ -466,14 +454,14 @@ LOCAL = (*IN_PROCESS, dask.multiprocessing.get)
 
 
 def where() -> Where:
-    """Where Dask would run tasks now."""
+    """The place in which Dask would run tasks now."""
     if active_client() is not None:
         return Where.CLUSTER
     return Where.HERE if dask.base.get_scheduler() in IN_PROCESS else Where.ANYWHERE
 
 
 def parts_sent(graph: HighLevelGraph) -> Iterator[tuple[str, Any]]:
-    """The tasks that go to other processes, and what errors call them."""
+    """The tasks that go to other processes, and their names in errors."""
     if where() is not Where.HERE:
         yield from ((f"the {task_label(key)}", task) for key, task in graph.items())
 

@@ -17,7 +17,7 @@ from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.settings import limit, limit_named
 
 SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
-PERIOD = 0.5  # seconds between two looks at what is waited for
+PERIOD = 0.5  # seconds between two looks while waiting
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -37,8 +37,8 @@ def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.fut
 class Together(concurrent.futures.Future):
     """The results of questions asked in the client's event loop, in a list, or the first error.
 
-    An error, or ``cancel``, cancels the others. A coroutine that awaits ``asyncio.gather`` takes
-    three more trips through the loop: 2 % of a gradient whose models take no time.
+    An error, or ``cancel``, cancels the other questions. ``asyncio.gather`` in a coroutine would
+    keep an error alive with its frames, and take three more trips through the loop.
     """
 
     def __init__(self, client: Client, questions: Sequence[Callable[[], Awaitable[Any]]]):
@@ -50,14 +50,14 @@ class Together(concurrent.futures.Future):
         self._loop.call_soon_threadsafe(self._begin, questions)
 
     def flush(self) -> None:
-        """Waits a moment until the questions are on their way: where the calling thread runs
-        Python instead, the event loop may get its turn some milliseconds later."""
+        """Waits a moment until the questions are sent: a thread that runs Python meanwhile delays
+        the event loop by milliseconds."""
         are_sent = threading.Event()
         self._loop.call_soon_threadsafe(self._loop.call_soon, are_sent.set)  # after the tasks began
         are_sent.wait(SENDING)
 
     def give_up(self, number: int) -> None:
-        """Cancels one question, which answers that itself, unless it is to end them all."""
+        """Cancels one question; it answers the cancellation itself, or ends them all."""
         self._loop.call_soon_threadsafe(lambda: self._tasks[number].cancel())
 
     def cancel(self) -> bool:
@@ -67,7 +67,7 @@ class Together(concurrent.futures.Future):
         return is_cancelled
 
     def _begin(self, questions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
-        self._tasks = [self._loop.create_task(self._ask(*each)) for each in enumerate(questions)]
+        self._tasks = [self._loop.create_task(self._ask(n, ask)) for n, ask in enumerate(questions)]
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks:
@@ -98,15 +98,14 @@ def is_done(
         left = deadline - clock.seconds()
         if left <= 0:
             return False
-        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
-            future.exception(timeout=min(PERIOD, left))
+        concurrent.futures.wait([future], min(PERIOD, left))
         if look is not None and not future.done():
             look()
     return True
 
 
 def result_of(future: concurrent.futures.Future) -> Any:
-    """Returns the result of an ended future, or raises its error; then callers drop the future."""
+    """The result of an ended future, or its error raised; callers then drop the future."""
     error = None if future.cancelled() else future.exception()
     if error is None:
         return future.result()
@@ -117,10 +116,10 @@ def result_of(future: concurrent.futures.Future) -> Any:
 
 
 def without_locals(error: BaseException) -> BaseException:
-    """Clears the local variables of the frames that passed an error on, which is one of them.
+    """Clears the local variables of the frames that passed an error on.
 
-    This cycle would keep alive all objects of the caller's frames, results on the cluster included,
-    until Python's garbage collector runs.
+    The error is one of these variables. The cycle would keep alive all objects of the callers'
+    frames, results on the cluster included, until Python's garbage collector runs.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         drop_locals(frame)
@@ -128,7 +127,7 @@ def without_locals(error: BaseException) -> BaseException:
 
 
 def drop_locals(frame: types.FrameType | None) -> None:
-    """Clears a frame that has ended, and those of its callers, up to a coroutine."""
+    """Clears a frame that has ended, and its callers' frames, up to a coroutine."""
     while frame is not None:
         try:
             frame.clear()
@@ -142,12 +141,12 @@ def drop_locals(frame: types.FrameType | None) -> None:
 def answer(
     client: Client,
     ask: Callable[[], Any],
-    what: str,
+    purpose: str,
     of: str = "answers",
     look: Callable[[], Any] | None = None,
 ) -> Any:
     """The answer of the scheduler or workers to a question, in limited time."""
-    require_connected(client, what)
+    require_connected(client, purpose)
     future = in_loop(client, ask)
     try:
         if is_done(future, limit(of), look):
@@ -155,21 +154,21 @@ def answer(
     finally:
         future.cancel()
         del future
-    raise LateError(f"{what}: no answer came for {limit_named(of)}")
+    raise LateError(f"{purpose}: no answer came for {limit_named(of)}")
 
 
-def ask_scheduler(client: Client, ask: Callable[[], Any], what: str) -> Any:
+def ask_scheduler(client: Client, ask: Callable[[], Any], subject: str) -> Any:
     """The scheduler's answer; ConnectionError if it cannot be reached."""
     where = address_of(client)
-    asked = f"the scheduler at {where} was asked {what}"
-    require_connected(client, asked)
+    purpose = f"the scheduler at {where} was asked {subject}"
+    require_connected(client, purpose)
     try:
-        return answer(client, ask, asked)
+        return answer(client, ask, purpose)
     except LateError:
         raise
     except OSError as error:
         raise ConnectionError(
-            f"the scheduler at {where} cannot be reached ({error!r}): it was asked {what}"
+            f"the scheduler at {where} cannot be reached ({error!r}): it was asked {subject}"
         ) from error
 
 
@@ -187,10 +186,9 @@ def seceded() -> Iterator[None]:
 def leave_pool() -> bool:
     """Takes this thread out of a worker's pool; False if it is in none, or has left before.
 
-    It runs a task, or evaluates placed items, which Dask does not see. To ask for the pool of the
-    main thread, which has none, would cost two exceptions.
+    The thread runs a task, or evaluates placed items, which Dask does not see.
     """
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread():  # spares two exceptions
         return False
     for leave in (secede, threadpoolexecutor.secede):
         try:

@@ -107,10 +107,10 @@ def flying(clock, monkeypatch):
 @pytest.fixture
 def wait_for_long(clock, monkeypatch):
     """A function that moves the clock on by ten minutes, while somebody waits and looks."""
-    looks, take = [], supervision.Watch._take
+    looks, take = [], supervision.Supervisor._take
     monkeypatch.setattr(waiting, "PERIOD", 0.01)
     monkeypatch.setattr(
-        supervision.Watch, "_take", lambda *args: (take(*args), looks.append(args))[0]
+        supervision.Supervisor, "_take", lambda *args: (take(*args), looks.append(args))[0]
     )
 
     def move_on(times=20, seconds=30.0):
@@ -562,7 +562,7 @@ def watched(monkeypatch, clock):
     monkeypatch.setattr(supervision, "in_loop", in_loop)
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Watch(client, [("value-slow-1", 0)]), clock, asked
+    return supervision.Supervisor(client, [("value-slow-1", 0)]), clock, asked
 
 
 LOOKS = [  # a limit, and when the client looked; each time there is an answer

@@ -26,7 +26,7 @@ from daskgrad.autodiff.values.cotangents import Leaves, is_differentiable
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten, substitute, unflatten
 from daskgrad.autodiff.values.vectors import (
-    Kind,
+    NumberKind,
     concatenate,
     count,
     differentiable,
@@ -82,7 +82,7 @@ class Differences:
         self._leaves = [np.asarray(leaf) for leaf in leaves]
         self._epsilon = max(epsilon(leaves), epsilon(value))
         self._real_places: list[int] = []  # leaves of the value that depend on no argument
-        self._starts = np.cumsum([0, *[Kind.of(leaf).size for leaf in leaves]])
+        self._starts = np.cumsum([0, *[NumberKind.of(leaf).size for leaf in leaves]])
         if scheme.is_complex:
             self._require_real()
 
@@ -132,7 +132,7 @@ class Differences:
         leaves = list(self._leaves)
         numbers = reals(leaves[number]).copy()
         numbers[entry] = x
-        leaves[number] = Kind.of(leaves[number]).leaf(numbers)
+        leaves[number] = NumberKind.of(leaves[number]).leaf(numbers)
         return leaves
 
     def _complex_step(self, number: int, entry: int) -> np.ndarray:
@@ -212,8 +212,8 @@ class Jacobian:
     """
 
     matrix: np.ndarray
-    value: tuple[Kind | None, ...]
-    arguments: tuple[Kind | None, ...]
+    value: tuple[NumberKind | None, ...]
+    arguments: tuple[NumberKind | None, ...]
 
     def __repr__(self) -> str:
         return f"Jacobian({describe(self.matrix)})"

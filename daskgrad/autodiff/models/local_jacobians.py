@@ -21,7 +21,7 @@ from daskgrad.autodiff.values.slopes import (
     NO_COLUMNS,
     Left,
     Slopes,
-    Unit,
+    UnitSlopes,
     as_matrix,
     chained,
     stacked,
@@ -42,7 +42,7 @@ def unit_slopes(value: Any, first: int) -> Dual:
     for place, leaf in enumerate(leaves):
         if is_differentiable(leaf):
             shape, last = np.shape(leaf), first + np.size(leaf)
-            slopes[place] = Unit(np.arange(first, last).reshape(shape))
+            slopes[place] = UnitSlopes(np.arange(first, last).reshape(shape))
             first = last
     return Dual(value, (unflatten(structure, slopes),))
 

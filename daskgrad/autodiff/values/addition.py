@@ -23,7 +23,7 @@ from daskgrad.autodiff.values.trees import flatten
 # below n, then each half in the same way (pairwise summation; N. J. Higham, "The accuracy of
 # floating point summation", SIAM J. Sci. Comput. 14, 1993, section 3: the error grows with log n).
 # A block of 2**k terms that starts at a multiple of 2**k is a subtree. So the bits of a sum do not
-# depend on how the terms are cut into blocks of this kind, nor on who adds which block or when.
+# depend on the cut of the terms into blocks of this kind, nor on who adds which block or when.
 
 FAN_IN = 8  # partial sums that one task adds: must be a power of two, or the tree would change
 
@@ -32,7 +32,7 @@ Place = tuple[int, int]
 
 
 class Addition(NamedTuple):
-    """How a kind of summation adds two values, and two cotangents."""
+    """The functions of a kind of summation that add two values, and two cotangents."""
 
     values: Add
     cotangents: Add
@@ -41,8 +41,8 @@ class Addition(NamedTuple):
 class PairwiseSum:
     """Adds terms as they come, along the tree; holds one partial sum per level.
 
-    ``add(a, b, owned)`` returns a + b; ``owned`` says that an earlier ``add`` of this sum made
-    ``a``, so it may be overwritten.
+    ``add(a, b, owned)`` returns a + b; ``owned``: ``a`` is a result of ``add``, and may be
+    overwritten.
     """
 
     def __init__(self, add: Add):
@@ -51,7 +51,7 @@ class PairwiseSum:
         self._count = 0
 
     def push(self, term: Any, size: int = 1) -> None:
-        """Adds a term; or the sum of ``size`` terms that are a subtree: see ``subtrees``."""
+        """Adds a term, or the sum of ``size`` terms of a subtree: see ``subtrees``."""
         count, owned = self._count // size, size > 1
         while count & 1:
             term = self._add(self._partials.pop(), term, owned)
@@ -60,7 +60,7 @@ class PairwiseSum:
         self._count += size
 
     def subtrees(self, count: int) -> Iterator[slice]:
-        """The next ``count`` terms in runs that are subtrees; each is to be pushed at once."""
+        """The next ``count`` terms as subtrees, each to be pushed at once."""
         start = 0
         while start < count:
             size = power_of_two(count - start)
@@ -79,8 +79,8 @@ class PairwiseSum:
 def sum_of_rows(rows: Any) -> Any:
     """The sum of an array's rows, a power of two of them, along the tree: level by level.
 
-    Wide rows are sorted first, so that those that are added are in two halves: one long addition a
-    level is quicker than one a row.
+    Wide rows are sorted first, so that each level adds one half to the other: one long addition is
+    quicker than one a row.
     """
     count = len(rows)
     if rows.ndim == 1:
@@ -96,8 +96,8 @@ def sum_of_rows(rows: Any) -> Any:
 
 @functools.lru_cache(None)
 def halving(count: int) -> np.ndarray:
-    """The numbers 0 to ``count`` - 1, a power of two, such that those of siblings are as far apart
-    as half of them, and so on in each half."""
+    """The numbers 0 to ``count`` - 1, a power of two, in an order in which siblings are half of all
+    apart, and so on in each half."""
     if count == 1:
         return np.zeros(1, np.intp)
     parents = 2 * halving(count // 2)
@@ -113,7 +113,7 @@ def pairwise(terms: Iterable[Any], add: Add) -> Any:
 
 
 class Subtrees:
-    """Partial sums of ``count`` terms, put in in any order; siblings are added when both are here.
+    """Partial sums of ``count`` terms, put in in any order; two siblings are added at once.
 
     The partial sum at a place (level, index) is of the next 2**level terms from index * 2**level
     on, or of the remaining ones. ``add(a, b, owned)`` is as in ``PairwiseSum``.
@@ -156,8 +156,8 @@ class Subtrees:
 def in_groups(terms: Sequence[Any], add: Callable[[Sequence[Any], bool], Any]) -> Any:
     """Adds many terms level by level along the tree, at most ``FAN_IN`` at a time.
 
-    ``add(group, is_last)`` returns the sum of two to ``FAN_IN`` terms, or a task for it. Every
-    group starts at a multiple of ``FAN_IN`` on its level, so it is a subtree.
+    ``add(group, is_last)`` returns the sum of two to ``FAN_IN`` terms, or a task for it. A group
+    starts at a multiple of ``FAN_IN`` on its level, so it is a subtree.
     """
     while len(terms) > 1:
         is_last = len(terms) <= FAN_IN
@@ -172,7 +172,7 @@ def power_of_two(number: int) -> int:
 
 
 # -------------------------------------------------------------------------------------------------
-# Compensation: sums that add up their rounding errors separately, and add them at the very end.
+# Compensation: sums that add up their rounding errors apart, and add them at the very end.
 #
 # The rounding error of adding two floats is itself a float, and six additions find it (TwoSum: D.
 # E. Knuth, "The Art of Computer Programming", vol. 2, section 4.2.2, theorem B). Plain addition
@@ -219,7 +219,7 @@ class UnroundedValue:
 
 
 def final_leaves(leaves: Leaves) -> Leaves:
-    """A complete cotangent: each leaf rounded once, and rows that nobody asked for as arrays."""
+    """A complete cotangent: each leaf rounded once, and rows as arrays unless asked for."""
     return tuple([x.rounded() if isinstance(x, Unrounded) else final_leaf(x) for x in leaves])
 
 
@@ -246,26 +246,19 @@ def add(first: Leaves, second: Leaves, owned: bool = False) -> Leaves:
 
 
 def add_leaf(first: Any, second: Any) -> Any:
-    """The sum of two leaves, each of them a term or a sum; ``None`` is a symbolic zero."""
+    """The sum of two leaves, each a term or a sum; ``None`` is a symbolic zero."""
     if first is None or second is None:
         return second if first is None else first
-    high, error = two_sum_of(_high(first), _high(second))
+    a, b = [x.high if isinstance(x, Unrounded) else as_summand(x) for x in (first, second)]
+    if isinstance(a, Rows) and isinstance(b, Rows) and a.is_asked:
+        a, b = aligned(a, b)
+        high, error = map(a.with_values, two_sum(a.values, b.values))
+    else:
+        high, error = two_sum(dense_leaf(a), dense_leaf(b))
     if error is None:
         return high
     lows = [leaf.low for leaf in (first, second) if isinstance(leaf, Unrounded)]
     return Unrounded(high, functools.reduce(operator.add, [*lows, error]))
-
-
-def two_sum_of(first: Any, second: Any) -> tuple[Any, Any]:
-    """``two_sum`` of leaves, which may be rows."""
-    if isinstance(first, Rows) and isinstance(second, Rows) and first.is_asked:
-        first, second = aligned(first, second)
-        return tuple(map(first.with_values, two_sum(first.values, second.values)))
-    return two_sum(dense_leaf(first), dense_leaf(second))
-
-
-def _high(leaf: Any) -> Any:
-    return leaf.high if isinstance(leaf, Unrounded) else as_summand(leaf)
 
 
 def two_sum(first: Any, second: Any) -> tuple[Any, Any]:
@@ -300,7 +293,7 @@ def _rounding_error(first: Any, second: Any, total: Any) -> Any:
 
 
 def _finite(error: Any, swapped: Any) -> Any:
-    """An error; where it is not finite that of the swapped operands, or zero if neither is."""
+    """An error; where it is not finite, the swapped operands' error, or zero if neither is."""
     if np.iscomplexobj(error):
         return _finite(error.real, swapped.real) + 1j * _finite(error.imag, swapped.imag)
     error = np.where(np.isfinite(error), error, swapped)
@@ -313,7 +306,7 @@ def _finite(error: Any, swapped: Any) -> Any:
 def add_values(first: Any, second: Any, owned: bool = False) -> Any:
     """The sum of two values, leaf by leaf, of one structure and shape.
 
-    ``owned`` says that the first is a result of this function, and may be overwritten.
+    ``owned``: the first is a result of this function, and may be overwritten.
     """
     if type(first) is np.float64 and type(second) is np.float64:
         return first + second
@@ -323,7 +316,7 @@ def add_values(first: Any, second: Any, owned: bool = False) -> Any:
 
 
 def add_anew(first: Any, second: Any, owned: bool = False) -> Any:
-    """As ``add_values``, in new arrays; also adds the boxes of a trace."""
+    """As ``add_values``, in new arrays; also for a trace's boxes."""
     leaves, others, structure = flatten_pair(first, second, flatten)
     sums = map(operator.add, map(as_summand, leaves), map(as_summand, others))
     return optree.tree_unflatten(structure, list(sums))
@@ -367,8 +360,6 @@ def are_alike(first: Any, second: Any) -> bool:
 
 
 OBJECTS = np.dtype(object)
-
-
 NUMBERS = (np.ndarray, np.generic, int, float, complex, Unrounded)
 
 

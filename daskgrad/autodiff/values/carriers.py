@@ -1,4 +1,4 @@
-"""Carriers: objects that only carry fields, and are rebuilt from them where they arrive."""
+"""Carriers: objects that only carry fields, and are rebuilt from these on arrival."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ Made = TypeVar("Made")
 
 @dataclass_transform(eq_default=False)
 def carrier(cls: type[Made]) -> type[Made]:
-    """A class with a slot for each annotated field; an object of it is equal to itself alone.
+    """A class with a slot for each annotated field; its objects are equal to themselves alone.
 
-    It is pickled by its fields, unless it defines ``__reduce__``. Arrays among the fields, and in
-    lists and tuples there, are canonical where they arrive; unpickling runs none of the user's
-    code. Its size counts the arrays in its fields, so that Dask knows it, unless it defines
-    ``__sizeof__``. Methods must name a base class instead of calling ``super()``.
+    They are pickled by their fields, unless the class defines ``__reduce__``. Arrays among the
+    fields, and in lists and tuples there, are canonical on arrival; unpickling runs none of the
+    user's code. Their size counts the arrays in the fields, so that Dask knows it, unless the class
+    defines ``__sizeof__``. Methods must name a base class instead of calling ``super()``.
     """
     made: Any = dataclass(slots=True, eq=False, repr=False)(cls)
     if "__sizeof__" not in vars(cls):
@@ -63,7 +63,7 @@ class Structure:
     spec: optree.PyTreeSpec
 
     def __reduce__(self) -> tuple[Callable, tuple]:
-        return _load_structure, (Registrations(), self.spec)  # in this order
+        return load_structure, (Registrations(), self.spec)  # in this order
 
     def unflatten(self, leaves: list[Any]) -> Any:
         return self.spec.unflatten(leaves)
@@ -96,24 +96,26 @@ def register(classes: list[tuple]) -> Registrations:
     return Registrations()
 
 
-def _load_structure(_: Registrations, spec: optree.PyTreeSpec) -> Structure:
+def load_structure(_: Registrations, spec: optree.PyTreeSpec) -> Structure:
     return Structure(spec)
 
 
 # -------------------------------------------------------------------------------------------------
 # Caches: dicts of limited size that drop their oldest entries, shared by threads.
 
-Key = TypeVar("Key")
-Entry = TypeVar("Entry")
+CacheKey = TypeVar("CacheKey")
+Kept = TypeVar("Kept")
 
 
-def kept_or_made(kept: dict[Key, Entry], key: Key, make: Callable[[], Entry], count: int) -> Entry:
+def kept_or_made(
+    kept: dict[CacheKey, Kept], key: CacheKey, make: Callable[[], Kept], count: int
+) -> Kept:
     """The entry of a key, made if it is missing; the cache keeps at most ``count`` entries."""
-    found = kept.get(key)
-    if found is None:
-        found = kept[key] = make()
+    entry = kept.get(key)
+    if entry is None:
+        entry = kept[key] = make()
         drop_oldest(kept, count)
-    return found
+    return entry
 
 
 def drop_oldest(kept: dict[Any, Any], count: int) -> None:

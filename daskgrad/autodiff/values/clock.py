@@ -1,4 +1,4 @@
-"""Clock: what the package reads wherever time decides; tests put clocks of their own there.
+"""Clock: the times by which the package decides; tests replace these functions.
 
 Call ``clock.seconds()`` through the module. Moments that are only shown are ``time.time()``.
 """

@@ -2,7 +2,7 @@
 
 A value is a pytree; its cotangent is a tuple with one entry a leaf, in ``optree``'s order: an array
 of the leaf's shape and dtype, or ``None``. ``None`` is a symbolic zero, or the leaf has no
-derivative (integers, booleans, strings). Nothing here changes an array that it was given.
+derivative (integers, booleans, strings). No function here changes an array argument.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Seed(Cotangent):
 class Unscaled(Cotangent):
     """The gradient of a block of a sum, to be scaled after all blocks have been added.
 
-    If each block were scaled, the bits would depend on how the sum is cut.
+    If each block were scaled, the bits would depend on the cut of the sum.
     """
 
     factor: Any = 1.0
@@ -172,7 +172,7 @@ def cast(cotangent: Any, leaf: Any) -> Any:
 def project(cotangent: Any, leaf: Any) -> Any:
     """A cotangent in its leaf's shape and dtype; ``None`` stays ``None``.
 
-    A backend may return a Python number or an array with as many entries in another shape.
+    A backend may return a Python number, or an array of as many entries in another shape.
     """
     if cotangent is None or type(cotangent) is Rows:  # of the leaf's dtype
         return cotangent
@@ -189,9 +189,9 @@ def project(cotangent: Any, leaf: Any) -> Any:
         cotangent = np.asarray(cotangent)
     if cotangent.shape != np.shape(leaf):
         cotangent = cotangent.reshape(np.shape(leaf))
-    found = row_major(cast(cotangent, leaf))
-    is_array = isinstance(found, np.ndarray)
-    return found[()] if not found.ndim and is_array else found
+    projected = row_major(cast(cotangent, leaf))
+    is_array = isinstance(projected, np.ndarray)
+    return projected[()] if not projected.ndim and is_array else projected
 
 
 def seed(cotangent: Any, leaf: Any) -> Any:
@@ -202,37 +202,37 @@ def seed(cotangent: Any, leaf: Any) -> Any:
 def assemble(
     leaves: Sequence[Any], parts: Sequence[tuple[int, Cotangent]], are_owned: bool = False
 ) -> Leaves:
-    """The cotangent of a value from those of its parts: (number of the first leaf, cotangent).
+    """The cotangent of a value from the cotangents of its parts: (first leaf's number, cotangent).
 
-    Parts are added in the order given; the result is ``None`` where nothing arrived. The result has
-    its own arrays; ``are_owned``: the parts' arrays belong to the caller, and are reused.
+    Parts are added in this order; leaves that nothing reached are ``None``. The result has its own
+    arrays; ``are_owned``: the parts' arrays belong to the caller, and are reused.
     """
     total: list[Any] = [None] * len(leaves)
     for start, part in parts:
-        here = (part.as_like(leaves[start]),) if isinstance(part, Seed) else part.leaves
-        for place, leaf in enumerate(here, start):
+        arrived = (part.as_like(leaves[start]),) if isinstance(part, Seed) else part.leaves
+        for place, leaf in enumerate(arrived, start):
             is_first = are_owned and total[place] is None
             total[place] = leaf if is_first else _add_leaf(total[place], leaf, are_owned)
     return tuple(total)
 
 
 def gradient(
-    leaves: Sequence[Any], structure: Any, cotangent: Leaves, asked: Sequence[int] = ()
+    leaves: Sequence[Any], structure: Any, cotangent: Leaves, row_leaves: Sequence[int] = ()
 ) -> Any:
     """A cotangent in its value's structure, with zeros for symbolic zeros: as arrays, or as rows
-    for the leaves ``asked``."""
-    found = [
-        c if c is not None else no_rows(leaf) if number in asked else zeros(leaf)
-        for number, (leaf, c) in enumerate(zip(leaves, cotangent, strict=True))
-    ]
-    for number, leaf in enumerate(leaves):
-        if isinstance(leaf, Elsewhere) and isinstance(found[number], np.ndarray):
-            found[number] = leaf.gradient_of(found[number])
-    return unflatten(structure, found)
+    for the numbers in ``row_leaves``."""
+    gradients = []
+    for number, (leaf, arrived) in enumerate(zip(leaves, cotangent, strict=True)):
+        if arrived is None:
+            arrived = no_rows(leaf) if number in row_leaves else zeros(leaf)
+        is_dense = isinstance(arrived, np.ndarray)
+        is_elsewhere = isinstance(leaf, Elsewhere)
+        gradients.append(leaf.gradient_of(arrived) if is_elsewhere and is_dense else arrived)
+    return unflatten(structure, gradients)
 
 
-def check(derivative: Any, leaf: Any, what: str) -> Any:
-    """A derivative from outside, in its leaf's dtype; ``what`` names it in errors.
+def check(derivative: Any, leaf: Any, name: str) -> Any:
+    """A derivative from outside, in its leaf's dtype; ``name``: its name in errors.
 
     Raises
     ------
@@ -245,17 +245,17 @@ def check(derivative: Any, leaf: Any, what: str) -> Any:
     if derivative is None:
         return None
     if hasattr(derivative, "__dask_graph__"):
-        raise TypeError(f"{what}: {describe(derivative)} has no value yet; get it with .compute()")
+        raise TypeError(f"{name}: {describe(derivative)} has no value yet; get it with .compute()")
     if not is_differentiable(leaf):
-        raise TypeError(f"{what}: {describe(leaf)} has no derivative; pass None for it")
+        raise TypeError(f"{name}: {describe(leaf)} has no derivative; pass None for it")
     if isinstance(derivative, np.ma.MaskedArray):
-        raise TypeError(f"{what}: found a masked array, whose mask would be lost; fill it first")
-    found, dtype = np.asarray(dense_leaf(derivative)), np.asarray(leaf).dtype
-    if found.shape != np.shape(leaf):
-        raise ValueError(f"{what}: expected shape {np.shape(leaf)}, found {found.shape}")
-    if found.dtype.kind not in "biufc" or not np.can_cast(found.dtype, dtype, "same_kind"):
+        raise TypeError(f"{name}: found a masked array, whose mask would be lost; fill it first")
+    array, dtype = np.asarray(dense_leaf(derivative)), np.asarray(leaf).dtype
+    if array.shape != np.shape(leaf):
+        raise ValueError(f"{name}: expected shape {np.shape(leaf)}, found {array.shape}")
+    if array.dtype.kind not in "biufc" or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError(
-            f"{what}: expected dtype {dtype}, found {found.dtype}; convert it first, with .real if "
+            f"{name}: expected dtype {dtype}, found {array.dtype}; convert it first, with .real if "
             f"it is complex"
         )
-    return found.astype(dtype, copy=False)[()]
+    return array.astype(dtype, copy=False)[()]

@@ -1,4 +1,4 @@
-"""Descriptions: values in words, for errors, keys and HTML; what needs an optional library."""
+"""Descriptions: values in words, for errors, keys and HTML; imports of optional libraries."""
 
 import functools
 import html
@@ -72,44 +72,42 @@ def argument_name(fun: Callable, number: int) -> str:
         parameters = list(inspect.signature(fun).parameters.values())
     except (ValueError, TypeError):
         return f"argument {number}"
-    named = [each.name for each in parameters if each.kind in NAMED]
+    named = [parameter.name for parameter in parameters if parameter.kind in NAMED]
     return named[number] if number < len(named) else f"argument {number}"
 
 
 OTHERS = {"__wrapped__", "__signature__"}  # these name the arguments instead
-
-
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def require_pair(given: Any, what: str) -> tuple[Any, Any]:
-    if not (isinstance(given, tuple) and len(given) == 2):
-        raise TypeError(f"{what}; found {describe(given)}")
-    return given
+def require_pair(value: Any, demand: str) -> tuple[Any, Any]:
+    if not (isinstance(value, tuple) and len(value) == 2):
+        raise TypeError(f"{demand}; found {describe(value)}")
+    return value
 
 
-def is_integer(given: Any) -> bool:
-    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+def is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def is_number(given: Any) -> bool:
-    """Whether this is a real number, of Python's or NumPy's."""
-    return is_integer(given) or isinstance(given, float | np.floating)
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, of Python's or NumPy's."""
+    return is_integer(value) or isinstance(value, float | np.floating)
 
 
-def require_number(given: Any, argument: str, is_positive: bool = False) -> None:
-    """Raises a ``ValueError`` unless ``given`` is a finite number >= 0, or > 0."""
-    if not (is_number(given) and 0 <= given < np.inf and (given or not is_positive)):
+def require_number(value: Any, argument: str, is_positive: bool = False) -> None:
+    """Raises a ``ValueError`` unless a value is a finite number >= 0, or > 0."""
+    if not (is_number(value) and 0 <= value < np.inf and (value or not is_positive)):
         least = "a positive number" if is_positive else "a number, zero or more"
-        raise ValueError(f"{argument} must be {least}; found {describe(given)}")
+        raise ValueError(f"{argument} must be {least}; found {describe(value)}")
 
 
-def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:
-    """Raises a ``ValueError`` that lists the choices unless ``given`` is one of them."""
+def require_choice(value: Any, choices: Iterable[str], argument: str) -> None:
+    """Raises a ``ValueError`` that lists the choices unless a value is one of them."""
     words = list(choices)
-    if not (isinstance(given, str) and given in words):
-        told = ", ".join(map(repr, words))
-        raise ValueError(f"{argument} must be one of {told}; found {describe(given)}")
+    if not (isinstance(value, str) and value in words):
+        listed = ", ".join(map(repr, words))
+        raise ValueError(f"{argument} must be one of {listed}; found {describe(value)}")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -117,7 +115,7 @@ def require_choice(given: Any, choices: Iterable[str], argument: str) -> None:
 
 
 class NondeterministicModelError(RuntimeError):
-    """A model is not deterministic: run again on the same arguments, it returned another value.
+    """A model that ran again on the same arguments returned another value.
 
     Examples
     --------
@@ -137,7 +135,7 @@ class NondeterministicModelError(RuntimeError):
 
 
 def imported(library: str, extra: str, purpose: str) -> Any:
-    """The library's module; ModuleNotFoundError with what to install where there is none."""
+    """The library's module; a ModuleNotFoundError that says how to install a missing one."""
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
@@ -150,8 +148,8 @@ def imported(library: str, extra: str, purpose: str) -> Any:
 # Markup: HTML tables for notebooks, pages and reports, escaped; times and sizes in words.
 
 
-def escaped(what: Any) -> str:
-    return html.escape(str(what))
+def escaped(value: Any) -> str:
+    return html.escape(str(value))
 
 
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 
 
 class Elsewhere:
-    """A real array that other processes hold, part by part; ``np.asarray`` brings it here.
+    """A real array, perhaps a gradient, that other processes hold; ``np.asarray`` fetches it.
 
-    A gradient may be one, too. It has the bits of the array that it stands for. No abstract class:
-    ``isinstance`` asks these in Python, and each leaf is asked.
+    It has the bits of the array that it stands for. It is no abstract class, for which
+    ``isinstance`` runs Python for each leaf.
     """
 
     shape: tuple[int, ...]
@@ -27,11 +27,11 @@ class Elsewhere:
         return self.fetch()[indices]
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody changes it meanwhile."""
+        """A context in which nobody changes it."""
         return contextlib.nullcontext()
 
     def gradient_of(self, cotangent: np.ndarray) -> Any:
-        """What users get as the gradient where the cotangent is in this process."""
+        """The user's gradient, from a cotangent in this process."""
         return cotangent
 
     @property
@@ -78,8 +78,8 @@ class RowsElsewhere(Elsewhere):
 class CotangentElsewhere(Elsewhere):
     """The cotangent of an array that is elsewhere, which may be scaled and added there.
 
-    Users' arithmetic with it gives arrays, but for sums of two. ``attached`` is the array,
-    ``kept`` the numbers, or what is known of those that workers keep.
+    Users' arithmetic with it gives arrays; only the sum of two stays there. ``attached`` is the
+    array; ``kept`` the numbers, or the record of numbers that workers keep.
     """
 
     attached: Any
@@ -134,13 +134,13 @@ def brought_here(leaf: Any) -> Any:
 
 
 class AttachedElsewhere(Elsewhere):
-    """An array under a ``name`` that optimisers change, with all others of its ``attachment``."""
+    """An array under a ``name`` that optimisers change, with the others of its ``attachment``."""
 
     name: str
     attachment: Any  # ``Changing``
 
     def slot(self) -> "AttachedElsewhere":
-        """An array of zeros of the same shape, for an optimiser to keep what it needs to."""
+        """An array of zeros of the same shape, for an optimiser's state."""
         raise NotImplementedError
 
     def fill(self, array: np.ndarray) -> None:
@@ -149,9 +149,9 @@ class AttachedElsewhere(Elsewhere):
 
 
 class Update(NamedTuple):
-    """What a step of an optimiser does to an array elsewhere, and to those in its ``slots``.
+    """A step of an optimiser for an array elsewhere, and for the arrays in its ``slots``.
 
-    ``rate`` is that of the step; ``steps`` says how many the array has taken.
+    ``rate``: of this step. ``steps``: the number of steps that the array has taken.
     """
 
     array: AttachedElsewhere
@@ -169,24 +169,24 @@ class Changing(Protocol):
         """No evaluation that uses them begins meanwhile; RuntimeError if one is under way."""
 
     def rewriting(self) -> contextlib.AbstractContextManager[dict[str, np.ndarray]]:
-        """All of them in this process, by name; what is in the dictionary afterwards holds."""
+        """All of them in this process, by name; the final contents of the dictionary hold."""
 
     def ready(self, updates: Sequence[Update]) -> Callable[[], None]:
-        """What takes a step; RuntimeError if a gradient was lost."""
+        """A function that takes the step; RuntimeError if a gradient was lost."""
 
 
-# By its id each array of this process of which workers have copies: what is known of these copies.
+# The arrays of this process that workers have copies of, by id, with records of the copies.
 replicated: dict[int, tuple[weakref.ref, Any]] = {}
 
 
 def replicated_of(array: Any) -> Any:
-    """What is known of an array's copies (``dg.replicate``); None if there are none."""
+    """The record of an array's copies (``dg.replicate``); None if there are none."""
     entry = replicated.get(id(array))
     return None if entry is None else entry[1]
 
 
 def replicated_among(leaves: Iterable[Any]) -> list[Any]:
-    """What is known of the copies of leaves that have some."""
+    """The records of leaves that have copies."""
     if not replicated:
         return []
     return [known for known in map(replicated_of, leaves) if known is not None]

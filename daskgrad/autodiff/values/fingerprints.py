@@ -1,8 +1,8 @@
 """Fingerprints: a few numbers by which a value is recognised.
 
 A value and its pullback belong together. Dask may run a forward task twice (its worker died, or its
-tape stayed behind), and a model that draws random numbers then returns a different value. A
-fingerprint has a few numbers for every leaf, few enough to travel with each cotangent.
+tape stayed behind), and a model that draws random numbers then returns another value. A fingerprint
+has a few numbers for each leaf, few enough to travel with each cotangent.
 """
 
 import functools
@@ -40,12 +40,9 @@ def _leaf_print(leaf: Any) -> Any:
         return float(leaf)
     if type(leaf) in BOXES:
         return None
-    if isinstance(leaf, np.ndarray | np.generic | complex):
-        return _array_print(np.asarray(leaf))
-    return leaf
-
-
-def _array_print(array: np.ndarray) -> Any:
+    if not isinstance(leaf, np.ndarray | np.generic | complex):
+        return leaf
+    array = np.asarray(leaf)
     if array.dtype.kind not in "fc":
         return (array.shape, str(array.dtype), zlib.crc32(np.ascontiguousarray(array).data))
     flat = array.reshape(-1)
@@ -69,7 +66,7 @@ def norm(vector: np.ndarray) -> float:
 
 @functools.cache
 def least_exact(dtype: np.dtype) -> float:
-    """The least norm whose square has lost nothing that counts."""
+    """The least norm that has all digits as the root of a square."""
     info = np.finfo(dtype)
     return float(np.sqrt(info.tiny) / info.eps)
 
@@ -100,7 +97,7 @@ def _close(first: Any, second: Any, scale: float, dtype: Any) -> bool:
         return False
     if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
         return False
-    if not np.isfinite(scale):  # a norm that is NaN or overflows says nothing about the rest
+    if not np.isfinite(scale):  # a norm that is NaN or overflows says nothing about other entries
         scale = float(np.max(np.abs(first[finite]), initial=0.0))
     if scale == 0.0:
         return np.array_equal(first[finite], second[finite])

@@ -10,13 +10,13 @@ from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 
 # -------------------------------------------------------------------------------------------------
-# Sealed: an object as bytes, which are unpickled when the object is first asked for.
+# Sealed: an object as bytes, which are unpickled when the object is first used.
 #
-# So Dask's scheduler, which loads all graphs and sends the tasks on, need not import the modules
-# that the object needs. Loading a task or result that holds it runs none of the user's code and
-# cannot fail: a task result that cannot be loaded would hang Dask's cluster.
+# So Dask's scheduler, which loads all graphs and sends the tasks on, need not import the object's
+# modules. Loading a task or result with sealed objects runs none of the user's code and cannot
+# fail: a task result that cannot be loaded would hang Dask's cluster.
 
-ALIGNMENT = 16  # of the memory of arrays, in bytes, as where it is allocated
+ALIGNMENT = 16  # bytes: of the memory of arrays, as NumPy allocates it
 
 
 class Sealed:
@@ -27,7 +27,7 @@ class Sealed:
     def __init__(self, data: bytes, buffers: Sequence[Any] = ()):
         self.data = data
         self.buffers = buffers
-        self.loaded: Any = None  # the object, once it has been asked for
+        self.loaded: Any = None  # the object, once it was used
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         buffers = [out_of_band(buffer, protocol) for buffer in self.buffers]
@@ -48,7 +48,7 @@ class Sealed:
 
 
 class Sent(Sealed):
-    """What a task takes, sealed when it goes to another process; ``seal`` does so."""
+    """An argument of a task, which ``seal`` seals when it goes to another process."""
 
     __slots__ = ("seal",)
     seal: Callable[[Any], Sealed]
@@ -68,7 +68,7 @@ class Sent(Sealed):
 
 
 def out_of_band(buffer: Any, protocol: int) -> Any:
-    """Bytes for a pickle that are not copied, nor read when a pickle is searched for names."""
+    """Bytes for a pickle that are not copied, and not read in searches of the pickle."""
     if protocol >= 5:
         return pickle.PickleBuffer(buffer)
     view = memoryview(buffer)
@@ -77,10 +77,10 @@ def out_of_band(buffer: Any, protocol: int) -> Any:
 
 def align(buffer: Any) -> Any:
     """A buffer that is aligned for an array; a buffer in a message may start at any byte."""
-    here = np.frombuffer(buffer, np.uint8)
-    if here.ctypes.data % ALIGNMENT == 0:
+    memory = np.frombuffer(buffer, np.uint8)
+    if memory.ctypes.data % ALIGNMENT == 0:
         return buffer
-    copy = here.copy()
+    copy = memory.copy()
     copy.flags.writeable = not memoryview(buffer).readonly
     return copy
 
@@ -93,10 +93,10 @@ OWN_DTYPES = {code: np.dtype(code) for code in "?" + np.typecodes["AllInteger"] 
 def canonical(value: Any) -> Any:
     """A pytree with its arrays aligned and in NumPy's own dtypes, unlike arrays from a message.
 
-    An array from a message may start at any byte: NumPy adds it up in a different order, and SciPy
-    refuses some. Its dtype is an object of its own, as are those of all arrays that are computed
-    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied. What was sealed to
-    be sent is opened.
+    An array from a message may start at any byte: NumPy adds it up in another order, and SciPy
+    refuses some. Its dtype equals NumPy's, but is another object, also in arrays that are computed
+    from it: ``np.add.at`` takes 25 times as long. Aligned arrays are not copied. Sealed arguments
+    are opened.
     """
     leaves, structure = flatten(value)
     if all(map(is_canonical, leaves)):
@@ -137,14 +137,14 @@ def without_memory(leaf: Any) -> Any:
 
 def own_dtype(dtype: np.dtype) -> np.dtype:
     """NumPy's own object for a dtype; the dtype itself if NumPy has no equal one."""
-    own = OWN_DTYPES.get(dtype.char, dtype)
-    return own if own == dtype and dtype.metadata is None else dtype
+    numpys = OWN_DTYPES.get(dtype.char, dtype)
+    return numpys if numpys == dtype and dtype.metadata is None else dtype
 
 
 def takes_as_arrived(fun: Callable) -> Callable:
-    """Marks a task's function that makes what it uses of its arguments canonical itself.
+    """Marks a task's function that makes the used parts of its arguments canonical itself.
 
-    To look through a large container for each of its items would take the square of its size.
+    Otherwise the tasks of a large container's items would take the square of its size.
     """
     fun.takes_as_arrived = True  # type: ignore[attr-defined]
     return fun
@@ -172,12 +172,12 @@ def row_major(leaf: Any) -> Any:
     return leaf
 
 
-def contiguous(leaf: Any, what: str = "an array") -> Any:
-    """A leaf in C or Fortran order, both of which survive a move; a copy if necessary."""
+def contiguous(leaf: Any, name: str = "an array") -> Any:
+    """A leaf in C or Fortran order, which survives a move; a copy if necessary."""
     if isinstance(leaf, np.ndarray):
         flags = leaf.flags
         if not (flags.forc and flags.aligned):
-            require_room(leaf, what)
+            require_room(leaf, name)
             return leaf.copy(order="A")
     return leaf
 
@@ -185,10 +185,10 @@ def contiguous(leaf: Any, what: str = "an array") -> Any:
 BROADCAST = 2**30  # bytes that the copy of a broadcast array may take
 
 
-def require_room(array: np.ndarray, what: str = "an array") -> None:
+def require_room(array: np.ndarray, name: str = "an array") -> None:
     """Raises if the copy of a broadcast array, which itself takes no memory, would be huge."""
     if array.nbytes > BROADCAST and 0 in array.strides:
         raise ValueError(
-            f"{what} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
+            f"{name} is {describe(array)}, broadcast from fewer numbers, and would be copied to "
             f"{array.nbytes / 2**30:.0f} GiB; pass the numbers, and broadcast them in the model"
         )

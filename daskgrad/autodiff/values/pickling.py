@@ -2,8 +2,8 @@
 
 NumPy pickles an array that is neither in C nor in Fortran order as a copy in C order, and sums and
 products of the copy may differ in the last bits. Here a view is pickled as its place in the memory
-of the array that it shows, which is pickled once for all its views; or, where that is much larger,
-by its entries, which arrive in the order of memory that they have, with gaps where these have some.
+of the array that it shows, which is pickled once for all its views. If that is much larger, the
+view is pickled by its entries, which arrive in their order of memory, with their gaps.
 """
 
 import functools
@@ -24,21 +24,25 @@ from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.memory import OWN_DTYPES, own_dtype
 from daskgrad.autodiff.values.trees import held_by, is_named
 
-LINE = 16  # bytes: gaps are as narrow as they can be without a change of how entries are aligned
+LINE = 16  # bytes: gaps are as narrow as the alignment of entries allows
 
 
 def reduce_array(array: np.ndarray, most: float, kept: dict[Any, np.ndarray]) -> Any:
     """The result of a pickler's ``reducer_override`` for an array.
 
     ``most``: a view goes by the memory that it shows if that is at most so many times its size.
-    ``kept``: the arrays by which the views of a pickle go otherwise.
+    ``kept``: the other arrays of a pickle by which views go.
     """
-    if type(array) is not np.ndarray:
-        return reduce_derived(array)
+    kind = type(array)
+    if kind is not np.ndarray:
+        if array.flags.forc or kind.__reduce__ is not np.ndarray.__reduce__:
+            return NotImplemented  # a derived class's own pickling
+        return np.ndarray.view, (array.view(np.ndarray), kind)
     if array.dtype.hasobject and (array.flags.forc or array.dtype != object):
         return NotImplemented
     owner, strides = owner_of(array), narrowed_strides(array)
-    if is_shown(owner, array) and (strides is None or owner.nbytes <= most * array.nbytes):
+    is_close = strides is None or owner.nbytes <= most * array.nbytes
+    if owner is not array and is_close and keeps_strides(owner):
         return show(owner, array, address(array) - address(owner), array.strides)
     if strides is None:
         return NotImplemented if array.dtype.hasobject else overlapping(array)
@@ -62,8 +66,8 @@ def before_first(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def in_order(array: np.ndarray) -> np.ndarray:
-    """The array of the same entries whose strides are positive and descend: an array and its
-    transpose have one."""
+    """The array of the same entries with positive, descending strides: an array and its transpose
+    share it."""
     steps = array.strides
     axes = sorted(range(array.ndim), key=lambda axis: -abs(steps[axis]))
     if min(steps, default=0) >= 0 and axes == list(range(array.ndim)):
@@ -72,20 +76,11 @@ def in_order(array: np.ndarray) -> np.ndarray:
     return forward.transpose(axes)
 
 
-def is_shown(owner: np.ndarray, array: np.ndarray) -> bool:
-    """Whether an array is a view of one that will have the same strides."""
-    if owner is array or owner.dtype.hasobject:
+def keeps_strides(owner: np.ndarray) -> bool:
+    """Whether an array arrives with the same strides, so that its views can be shown."""
+    if owner.dtype.hasobject:
         return False
     return owner.flags.forc or (min(owner.strides) > 0 and narrowed_strides(owner) == owner.strides)
-
-
-def reduce_derived(array: np.ndarray) -> Any:
-    """A strided array of a derived class that is pickled as NumPy's arrays are; all others are left
-    to their own pickling."""
-    kind = type(array)
-    if array.flags.forc or kind.__reduce__ is not np.ndarray.__reduce__:
-        return NotImplemented
-    return np.ndarray.view, (array.view(np.ndarray), kind)
 
 
 def overlapping(array: np.ndarray) -> Any:
@@ -99,7 +94,7 @@ def overlapping(array: np.ndarray) -> Any:
 
 
 def with_gaps(array: np.ndarray, strides: tuple[int, ...]) -> Any:
-    """An array by its entries, each once, and the strides that it is to have."""
+    """An array by its entries, each once, and its future strides."""
     lengths = [1 if not step else n for n, step in zip(array.shape, strides, strict=True)]
     entries = np.ascontiguousarray(array[tuple(map(slice, lengths))]).reshape(lengths)
     before = before_first(array.shape, strides)
@@ -110,8 +105,8 @@ def with_gaps(array: np.ndarray, strides: tuple[int, ...]) -> Any:
 
 
 def narrowed_strides(array: np.ndarray) -> tuple[int, ...] | None:
-    """Strides of the same signs and in the same order; axes that are one after the other in memory
-    still are, and others are not. Interleaved axes keep theirs. ``None`` if entries overlap."""
+    """Narrower strides of the same signs and order; axes that follow each other in memory still do,
+    and others do not. Interleaved axes keep their strides. ``None`` if entries overlap."""
     strides = list(array.strides)
     end = narrowed_end = array.itemsize  # of the axes before, and where they end with new strides
     last = 0  # entry of these
@@ -152,7 +147,7 @@ def load_with_gaps(
 def show_memory(
     owner: np.ndarray, start: int, shape: tuple, strides: tuple, dtype: Any, is_writeable: bool
 ) -> np.ndarray:
-    """An array on the memory of another one, from ``start`` bytes after its beginning."""
+    """An array on the memory of another one, from ``start`` bytes on."""
     memory = owner_of(owner).reshape(-1, order="A").view(np.uint8)
     start += address(owner) - address(memory)
     array = np.ndarray(shape, dtype, memory, start, strides)
@@ -161,9 +156,10 @@ def show_memory(
 
 
 def reduce_dtype(dtype: np.dtype) -> Any:
-    """As ``reduce_array``, for a dtype: one equal to NumPy's own arrives as NumPy's own."""
-    own = own_dtype(dtype)
-    return (np.dtype, (own.str,)) if own is OWN_DTYPES.get(own.char) else NotImplemented
+    """As ``reduce_array``, for a dtype: one that equals NumPy's own arrives as NumPy's own."""
+    numpys = own_dtype(dtype)
+    is_numpys = numpys is OWN_DTYPES.get(numpys.char)
+    return (np.dtype, (numpys.str,)) if is_numpys else NotImplemented
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:
@@ -180,16 +176,16 @@ def address(array: np.ndarray) -> int:
 # -------------------------------------------------------------------------------------------------
 # Classes: a pickle that comes back leaves the classes of this process as they are.
 #
-# cloudpickle sends a script's class by value, and where a process has it already, sets its
-# attributes to those that arrive. In the client's process the methods would become copies, with
-# globals that are copies, too, and programs that watch them would be lost. Dask's scheduler, which
-# loads graphs, is often there, and results come back to it.
+# cloudpickle sends a script's class by value, and if a process has it already, sets its attributes
+# to the arriving ones. In the client's process the methods would become copies, with globals that
+# are copies, too, and programs that watch them would be lost. Dask's scheduler, which loads graphs,
+# is often in this process, and results come back to it.
 
 _own: weakref.WeakSet = weakref.WeakSet()  # classes that this process was the first to send
 
 
 def install() -> None:
-    """Has cloudpickle leave such classes alone; once, however often it is called."""
+    """Has cloudpickle leave these classes alone; works once, however often it is called."""
     if hasattr(private._class_setstate, "__wrapped__"):
         return
     track, set_state = private._get_or_create_tracker_id, private._class_setstate
@@ -209,7 +205,7 @@ def install() -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# The pickler: cloudpickle, which leaves arrays their layout, and the client's classes alone.
+# The pickler: cloudpickle, which keeps the layout of arrays, and leaves the client's classes alone.
 
 install()
 
@@ -237,10 +233,10 @@ class Pickler(cloudpickle.Pickler):
 # -------------------------------------------------------------------------------------------------
 # Functions as bytes: pickles functions, and reuses a pickle if the function has not changed.
 #
-# A model's function is sent with every evaluation, since objects that it refers to may have
+# A model's function is sent with every evaluation, since the objects that it refers to may have
 # changed; pickling a script's function takes longer than a small gradient. But most functions refer
-# only to objects that cannot change in place: modules, numbers, and functions of this kind. These
-# references are compared by identity, which takes some microseconds.
+# only to objects that cannot change in place: modules, numbers, and functions like themselves.
+# These references are compared by identity, which takes some microseconds.
 
 FIXED = (
     types.ModuleType,
@@ -254,7 +250,7 @@ FIXED = (
     type(None),
 )
 
-Parts = list[Any]
+FunctionParts = list[Any]
 
 MOST_KEPT = 128  # pickles of functions
 
@@ -264,7 +260,7 @@ class Pickles:
 
     def __init__(self, pickler: type[Pickler] = Pickler):
         self._pickler = pickler
-        self._kept: dict[types.CodeType, tuple[Parts, bytes]] = {}
+        self._kept: dict[types.CodeType, tuple[FunctionParts, bytes]] = {}
 
     def __reduce__(self) -> tuple:  # a backend of a user's own may bring ``dumps`` along
         return Pickles, (self._pickler,)
@@ -291,15 +287,17 @@ def digest(pickled: bytes) -> bytes:
     return hashlib.blake2b(pickled, digest_size=16).digest()
 
 
-def parts_of(fun: Callable) -> Parts | None:
+def parts_of(fun: Callable) -> FunctionParts | None:
     """All objects in a function's pickle, or None if one of them can change in place."""
     waiting, seen = [fun], {id(fun)}
-    parts: Parts = [len(sys.modules)]  # a submodule that was imported since belongs to the pickle
+    parts: FunctionParts = [len(sys.modules)]  # pickles name submodules that are imported
     while waiting:
         current = waiting.pop()
         if type(current) is not types.FunctionType or current.__dict__ or current.__kwdefaults__:
             return None
-        parts.extend(own_parts(current))
+        names = [current.__name__, current.__qualname__, current.__module__, current.__doc__]
+        annotations = current.__annotations__.values()
+        parts += [current.__code__, current.__globals__, *names, *annotations]
         for value in references(current):
             parts.append(value)
             if isinstance(value, FIXED) or id(value) in seen:
@@ -311,7 +309,7 @@ def parts_of(fun: Callable) -> Parts | None:
     return parts
 
 
-def are_same(first: Parts, second: Parts) -> bool:
+def are_same(first: FunctionParts, second: FunctionParts) -> bool:
     return len(first) == len(second) and all(map(is_same, first, second))
 
 
@@ -319,13 +317,8 @@ def is_same(first: Any, second: Any) -> bool:
     return first is second or (type(first) is type(second) is int and first == second)
 
 
-def own_parts(fun: Any) -> Parts:
-    names = [fun.__name__, fun.__qualname__, fun.__module__, fun.__doc__]
-    return [fun.__code__, fun.__globals__, *names, *fun.__annotations__.values()]
-
-
 def references(fun: Any) -> Iterator[Any]:
-    """The values of its defaults, its closure and the globals that it may use."""
+    """The values of a function's defaults, its closure, and the globals that it may use."""
     yield from held_by(fun)
     for name in names_in(fun.__code__):
         if name in fun.__globals__:
@@ -333,7 +326,7 @@ def references(fun: Any) -> Iterator[Any]:
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """The names in a function's code and in those within it: of globals, and of attributes too."""
+    """The names in a function's code and in functions within it: of globals, and of attributes."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,10 +1,10 @@
-"""Protection: arguments that one run of a model may have without changing anybody else's.
+"""Protection: arguments for one run of a model, which cannot change anybody else's.
 
 Arrays are shared by the terms of a sum, by threads, and by a later run that traces a pullback
 again. So a run sees read-only views of them; the arrays' own flags stay as they are, since other
 threads read them. Lists and dicts are new; sets, rows of structured arrays, and sparse matrices
 that SciPy would sort are copied. Tables of pandas are shallow copies, which copy a column when it
-is written to. Random generators are copied in the state in which they were handed over.
+is written to. Random generators are copied in their current state.
 
 NumPy's flag does not stop ``np.add.at``, LAPACK behind ``overwrite_a=True``, or C code that ignores
 it; objects inside the user's own classes, and the Python objects in an array, are not protected.
@@ -20,8 +20,8 @@ import optree
 from daskgrad.autodiff.values.trees import BOXES, flatten
 from daskgrad.random import STATEFUL
 
-# Classes of leaves that nobody can write into and that hold nothing else; classes of the libraries,
-# boxes of their traces among them, are added when the first object of each arrives.
+# Classes of leaves that nobody can write into and that hold no objects. Classes of the libraries,
+# with the boxes of their traces, are added when the first object of each arrives.
 BARE: set[type] = {np.float64, float, int, bool, str, bytes, complex, type(None)}
 LIBRARIES = ("numpy", "autograd", "jax", "jaxlib", "torch")
 
@@ -37,14 +37,14 @@ def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
         return leaves
     array = as_it_is if are_writeable else read_only
     memo: dict[int, Any] = {}  # one copy of each generator, wherever it stands
-    found = []
+    arguments = []
     for leaf in leaves:
         kind = type(leaf)
         if kind is np.ndarray:
-            found.append(array(leaf))
+            arguments.append(array(leaf))
         else:
-            found.append(leaf if kind in BARE else protect_leaf(leaf, memo, array))
-    return found
+            arguments.append(leaf if kind in BARE else protect_leaf(leaf, memo, array))
+    return arguments
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -55,7 +55,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
         array = array.view()
         array.setflags(write=False)
         if type(array) is not np.ndarray:
-            mask = np.ma.getmask(array)  # that of a view is a view, too
+            mask = np.ma.getmask(array)  # a view's mask is a view, too
             if mask is not np.ma.nomask:
                 mask.setflags(write=False)
     return array
@@ -111,10 +111,7 @@ def protect_object(argument: Any, array: Any) -> Any:
 
 
 def protect_matrix(matrix: Any, array: Any) -> Any:
-    """A sparse matrix with read-only entries; a copy if SciPy may change more than the entries.
-
-    SciPy sorts the entries of a matrix in place before it solves with it.
-    """
+    """A sparse matrix with read-only entries; a copy if SciPy would sort the entries in place."""
     entries = entries_of(matrix)
     if entries is None or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
         return matrix.copy()
@@ -133,11 +130,11 @@ def entries_of(matrix: Any) -> np.ndarray | None:
     return data if isinstance(data, np.ndarray) and data.dtype.kind != "O" else None
 
 
-# ------------------------------------------------------------------------- what a model returns
+# ------------------------------------------------------------------------- the value of a model
 
 
 def release_view(leaf: np.ndarray) -> np.ndarray:
-    """An array of a model's value; a copy if it is a read-only view of an argument of the run.
+    """An array of a model's value; a copy if it is a read-only view of the run's argument.
 
     So a user may write into it, and it does not keep the whole argument in memory.
     """

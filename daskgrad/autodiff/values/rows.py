@@ -1,8 +1,8 @@
-"""Rows: the cotangent of an array of which only some entries were used; all others are zero.
+"""Rows: the cotangent of an array that was used only in part; all other entries are zero.
 
-Where terms of a sum index a shared array, each touches few of its rows, and so does a model that
-looks some of them up. Their cotangents are kept and added as rows. The bits are those of arrays: an
-entry was added to zeros, so it is never -0.0, and x + 0.0 is x for all others.
+A term of a sum that indexes a shared array uses few of its rows, and so does a model that looks
+some rows up. Their cotangents are kept and added as rows. The bits are those of arrays: an entry
+was added to zeros, so it is never -0.0, and x + 0.0 is x for other entries.
 """
 
 import math
@@ -20,7 +20,7 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES
 # -------------------------------------------------------------------------------------------------
 # Coalescing: values of repeated places are added up, with the bits of a loop over them.
 
-TURNS = 8  # entries of a place that are added together with those of other places
+TURNS = 8  # entries of a place that are added together with other places' entries
 
 
 def coalesce(
@@ -33,10 +33,10 @@ def coalesce(
     ordered = indices[order]
     is_new = ordered[1:] != ordered[:-1]
     if np.count_nonzero(is_new) == len(is_new):
-        found = values[order].astype(dtype, copy=False)
-        if found.dtype.kind in "fc":
-            found += 0.0  # no -0.0
-        return ordered, found
+        sums = values[order].astype(dtype, copy=False)
+        if sums.dtype.kind in "fc":
+            sums += 0.0  # no -0.0
+        return ordered, sums
     is_first = np.concatenate([[True], is_new])
     places = np.empty(len(indices), np.intp)
     places[order] = np.cumsum(is_first) - 1
@@ -48,8 +48,8 @@ def coalesce(
 def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     """``np.add.at(array, places, values)``, which is slow for rows, with the same bits.
 
-    First those are added that come first in their place, then those that come second, and so on;
-    and where a place has many, the others one after the other, as NumPy adds up rows.
+    The first values of all places are added, then the second ones, and so on; then the further
+    values of a place that has many, one after the other, as NumPy adds up rows.
     """
     if values.dtype != array.dtype:  # rounded after each addition
         return np.add.at(array, places, values)
@@ -60,29 +60,29 @@ def add_at(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     stops = np.append(starts[1:], len(ordered))
     for turn in range(TURNS):
-        here = starts[starts + turn < stops] + turn
-        if not len(here):
+        present = starts[starts + turn < stops] + turn
+        if not len(present):
             return
-        array[ordered[here]] += values[order[here]]
+        array[ordered[present]] += values[order[present]]
     for start, stop in zip(starts + TURNS, stops, strict=True):
         if start < stop:
-            place, rest = ordered[start], values[order[start:stop]]
-            array[place] = np.add.reduce(np.concatenate([array[place][np.newaxis], rest]))
+            place, further = ordered[start], values[order[start:stop]]
+            array[place] = np.add.reduce(np.concatenate([array[place][np.newaxis], further]))
 
 
 # -------------------------------------------------------------------------------------------- rows
 
 SMALL = 2**16  # bytes: a smaller array is added as quickly as its rows are found
-MANY = 4  # if this many times the rows are more than the array has, an array is as quick
+MANY = 4  # if the array has fewer than this many times the rows, an array is as quick
 
 
 def are_many(count: int, shape: Sequence[int]) -> bool:
-    """Whether so many of the entries of these axes are as quick as an array."""
+    """Whether an array of this shape is as quick as so many rows."""
     return MANY * count > math.prod(shape)
 
 
 def is_small(array: Any) -> bool:
-    """Whether the cotangent of an array is only kept as rows if somebody asked for that."""
+    """Whether the cotangent of an array is kept as rows only if somebody asked for rows."""
     return math.prod(array.shape) * array.dtype.itemsize <= SMALL
 
 
@@ -91,16 +91,16 @@ class Rows:
     """An array of the given shape that is zero but for some rows: a gradient of looked-up entries.
 
     ``values[n]`` stands at entry ``indices[n]`` of the indexed ``axes``, counted in C order. For
-    ``W[S]`` of a matrix these are ``axes=(0,)`` and the numbers of rows; for ``W[:, T]``
-    ``axes=(1,)`` and those of columns; for single entries ``axes=(0, 1)``, and ``values`` has no
+    ``W[S]`` of a matrix, ``axes=(0,)`` and the indices are numbers of rows; for ``W[:, T]``,
+    ``axes=(1,)`` and numbers of columns; for single entries, ``axes=(0, 1)``, and ``values`` has no
     axes but the first. ``places`` gives the indices axis by axis.
 
     Indices need not be sorted and may repeat: values of one index are added in their order, with
-    the bits of a loop. Then they are sorted and unique. Arrays are not copied unless need be, and
+    the bits of a loop. Then they are sorted and unique. Arrays are copied only if necessary, and
     must not be written into afterwards.
 
-    It is added to rows and arrays of its shape, and multiplied and divided by numbers; ``+`` of
-    rows gives rows, of rows and an array an array. NumPy's functions do not take it: use
+    It is added to rows and arrays of its shape, and multiplied and divided by numbers; rows plus
+    rows are rows, and rows plus an array an array. NumPy's functions do not take it: use
     ``to_dense()``, or its ``values``.
 
     Raises
@@ -123,7 +123,7 @@ class Rows:
     axes: tuple[int, ...]
     indices: np.ndarray
     values: np.ndarray
-    is_asked: bool = True  # for: to save time alone, it becomes an array as soon as that is quicker
+    is_asked: bool = True  # by the user; others become an array as soon as that is quicker
 
     __array_ufunc__ = None  # so that array + rows is rows' own addition
 
@@ -138,8 +138,6 @@ class Rows:
         self.indices = self.indices.astype(np.intp, copy=False)
         if not (self.indices[1:] > self.indices[:-1]).all():
             self.indices, self.values = coalesce(self.indices, self.values)
-
-    # ---- what it is
 
     @property
     def dtype(self) -> np.dtype:
@@ -168,29 +166,28 @@ class Rows:
 
     def __repr__(self) -> str:
         along = ", ".join(map(str, self.axes))
-        what = f"axis {along}" if len(self.axes) == 1 else f"axes {along}"
-        return f"Rows({len(self.indices)} of {self.dtype}{list(self.shape)} along {what})"
+        axes = f"axis {along}" if len(self.axes) == 1 else f"axes {along}"
+        return f"Rows({len(self.indices)} of {self.dtype}{list(self.shape)} along {axes})"
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"{self!r} is no array; call its to_dense(), or use its values")
 
     def copy(self) -> "Rows":
-        return loose_rows(
-            self.shape, self.axes, self.indices.copy(), self.values.copy(), self.is_asked
-        )
+        return self._loose(self.indices.copy(), self.values.copy())
 
     def blocks(self, nbytes: int) -> Iterator["Rows"]:
-        """The same rows in their order, a number of them at a time, whose values have so many bytes
-        (views, at least one row)."""
+        """The rows in their order, as views of some rows each, with values of so many bytes, or of
+        one row."""
         if self.values.nbytes <= nbytes:
             yield self
             return
         size = max(1, nbytes * len(self.indices) // self.values.nbytes)
         for begin in range(0, len(self.indices), size):
             part = slice(begin, begin + size)
-            yield loose_rows(
-                self.shape, self.axes, self.indices[part], self.values[part], self.is_asked
-            )
+            yield self._loose(self.indices[part], self.values[part])
+
+    def _loose(self, indices: np.ndarray, values: np.ndarray) -> "Rows":
+        return loose_rows(self.shape, self.axes, indices, values, self.is_asked)
 
     # ---- as arrays
 
@@ -210,30 +207,30 @@ class Rows:
         if self.ndim != 2:
             raise ValueError(f"SciPy's sparse arrays have two axes; {self!r} has {self.ndim}")
         entries = self.expand((0, 1))
-        found = sparse.coo_array((entries.values, entries.places), shape=self.shape)
-        kinds = {(0,): found.tocsr, (1,): found.tocsc}
-        return kinds[self.axes]() if self.axes in kinds else found
+        matrix = sparse.coo_array((entries.values, entries.places), shape=self.shape)
+        kinds = {(0,): matrix.tocsr, (1,): matrix.tocsc}
+        return kinds[self.axes]() if self.axes in kinds else matrix
 
     def expand(self, axes: Sequence[int]) -> "Rows":
-        """The same, with further indexed axes."""
+        """The rows with further indexed axes."""
         axes = as_numbers(axes, "the axes of rows")
         if not set(axes) <= set(range(self.ndim)):
             raise ValueError(f"axes of {self!r} are 0 to {self.ndim - 1}; found {axes}")
-        found = expand_loose(self, axes)
-        if found is self:
+        loose = expand_loose(self, axes)
+        if loose is self:
             return self
-        return Rows(found.shape, found.axes, found.indices, found.values, found.is_asked)
+        return Rows(loose.shape, loose.axes, loose.indices, loose.values, loose.is_asked)
 
     def gather(self, array: np.ndarray) -> np.ndarray:
-        """The entries of an array at the places of the values, in a new array.
+        """The entries of an array at these places, in a new array.
 
-        The array is as long as the rows along the indexed axes; the others may be of any length.
+        The array is as long as the rows along the indexed axes; other axes may be of any length.
         """
         view, index = self.locate(np.asarray(array))
         return view[index]
 
     def scatter(self, array: np.ndarray, values: Any) -> None:
-        """Writes values into such an array, at the places of its own."""
+        """Writes values into an array, at these places."""
         view, index = self.locate(array)
         view[index] = values
 
@@ -243,11 +240,11 @@ class Rows:
         values: np.ndarray,
         change: Callable[[Iterable[tuple[np.ndarray, np.ndarray]]], None],
     ) -> None:
-        """Changes an array at the places of its own.
+        """Changes an array at these places.
 
         ``change`` gets pairs of entries of the array, which it changes in place, entry by entry,
-        and of values. They are all rows together, or one pair for each row, where it stands, if
-        the entries of a row are so far apart that reaching them once more takes longer.
+        and of values: all rows together, or each row in its place, if the entries of a row are so
+        far apart that reaching them once more takes longer.
         """
         view, index = self.locate(array)
         if len(self.axes) == 1 and are_far_apart(view):
@@ -263,12 +260,11 @@ class Rows:
             raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
         if self.axes == (0,):
             return array
-        rest = [axis for axis in range(self.ndim) if axis not in self.axes]
-        return array.transpose(*self.axes, *rest)
+        others = [axis for axis in range(self.ndim) if axis not in self.axes]
+        return array.transpose(*self.axes, *others)
 
     def locate(self, array: Any) -> tuple[np.ndarray, Any]:
-        """An array with the indexed axes first, as one axis if they can be, and where in it the
-        rows are."""
+        """An array with the indexed axes first, as one axis if possible, and the rows' index."""
         view, count = self._view(array), len(self.axes)
         if count == 1:
             return view, self.indices
@@ -309,7 +305,7 @@ class Rows:
         return self.with_values(self.values / divisor) if is_number(divisor) else NotImplemented
 
     def with_values(self, values: np.ndarray) -> "Rows":
-        """The same places, with other values."""
+        """Rows at these places, with other values."""
         return Rows(self.shape, self.axes, self.indices, values, self.is_asked)
 
     def norm(self) -> float:
@@ -323,17 +319,17 @@ class Rows:
             require_shape(self, array)
             return np.vdot(self.values.conj(), self.gather(array))
         one, two = alike(self, other)
-        _, here, there = np.intersect1d(one.indices, two.indices, True, return_indices=True)
-        return np.vdot(one.values[here].conj(), two.values[there])
+        _, first, second = np.intersect1d(one.indices, two.indices, True, return_indices=True)
+        return np.vdot(one.values[first].conj(), two.values[second])
 
 
 LINE = 64  # bytes of memory that are fetched together
 LONG = 512  # entries of a row that take longer to reach than a call of NumPy's
-LARGE = 2**27  # bytes of an array, of which no cache holds much, nor the addresses
+LARGE = 2**27  # bytes of an array that caches, also of addresses, hold only small parts of
 
 
 def are_far_apart(rows: np.ndarray) -> bool:
-    """Whether an array is large, its rows are long, and no two entries of one stand together."""
+    """Whether an array is large, its rows are long, and a row's entries do not stand together."""
     is_long = rows.nbytes >= LARGE and math.prod(rows.shape[1:]) >= LONG
     return is_long and min(map(abs, rows.strides[1:])) >= LINE
 
@@ -348,7 +344,7 @@ def is_number(factor: Any) -> bool:
 
 def opposite(term: Any, other: Any) -> Any:
     """Minus the term, in the type of its sum with another: unsigned ones would wrap."""
-    dtypes = [each.dtype for each in (term, other) if isinstance(each, Rows | np.ndarray)]
+    dtypes = [summand.dtype for summand in (term, other) if isinstance(summand, Rows | np.ndarray)]
     if isinstance(term, Rows):
         return term.with_values(-term.values.astype(np.result_type(*dtypes)))
     return -term.astype(np.result_type(*dtypes)) if isinstance(term, np.ndarray) else -term
@@ -365,11 +361,11 @@ def require_no_mask(rows: Rows) -> None:
             raise TypeError(f"rows got a masked array, {describe(array)}, whose mask would be lost")
 
 
-def as_numbers(given: Any, what: str) -> tuple[int, ...]:
+def as_numbers(value: Any, name: str) -> tuple[int, ...]:
     try:
-        return tuple(map(operator.index, given))
+        return tuple(map(operator.index, value))
     except TypeError:
-        raise TypeError(f"{what} must be a tuple of integers; found {describe(given)}") from None
+        raise TypeError(f"{name} must be a tuple of integers; found {describe(value)}") from None
 
 
 def require_fitting(rows: Rows) -> None:
@@ -387,12 +383,11 @@ def require_fitting(rows: Rows) -> None:
         )
     if rows.values.dtype.kind not in "fciub":
         raise TypeError(f"values of rows must be numbers; found {describe(rows.values)}")
-    rest = [rows.shape[axis] for axis in dims if axis not in axes]
-    if rows.values.shape != (len(rows.indices), *rest):
+    expected = (len(rows.indices), *[rows.shape[axis] for axis in dims if axis not in axes])
+    if rows.values.shape != expected:
         raise ValueError(
-            f"values of rows must have the shape {(len(rows.indices), *rest)}, for "
-            f"{len(rows.indices)} indices along axes {axes} of {rows.shape}; found "
-            f"{rows.values.shape}"
+            f"values of rows must have the shape {expected}, for {len(rows.indices)} indices along "
+            f"axes {axes} of {rows.shape}; found {rows.values.shape}"
         )
     count = math.prod([rows.shape[axis] for axis in axes])
     if len(rows.indices) and not 0 <= rows.indices.min() <= rows.indices.max() < count:
@@ -409,7 +404,7 @@ def loose_rows(
     values: np.ndarray,
     is_asked: bool = True,
 ) -> Rows:
-    """Rows that are to be added up: their indices are in any order, and may repeat."""
+    """Rows that wait to be added up: indices are in any order, and may repeat."""
     rows: Rows = object.__new__(Rows)
     rows.shape, rows.axes, rows.indices, rows.values = shape, axes, indices, values
     rows.is_asked = is_asked
@@ -427,8 +422,9 @@ def expand_loose(rows: Rows, axes: Sequence[int]) -> Rows:
     known |= dict(zip(added, grids[1:], strict=True))
     places = np.broadcast_arrays(*[known[axis] for axis in wanted])
     indices = np.ravel_multi_index(places, [rows.shape[axis] for axis in wanted])
-    rest = [axis for axis in range(rows.ndim) if axis not in rows.axes]
-    values = np.moveaxis(rows.values, [1 + rest.index(a) for a in added], range(1, 1 + len(added)))
+    others = [axis for axis in range(rows.ndim) if axis not in rows.axes]
+    sources = [1 + others.index(axis) for axis in added]
+    values = np.moveaxis(rows.values, sources, range(1, 1 + len(added)))
     values = values.reshape(indices.size, *values.shape[1 + len(added) :])
     return loose_rows(rows.shape, wanted, indices.ravel(), values, rows.is_asked)
 
@@ -455,7 +451,7 @@ def merge(first: Rows, second: Rows) -> Any:
 
 
 def disjoint_sum(terms: Sequence[Rows]) -> Any:
-    """The sum of many, as ``merge`` makes it, at once; None if two have an entry in common."""
+    """The sum of many, at once, with the bits of ``merge``; None if two share an entry."""
     shape, axes = terms[0].shape, terms[0].axes
     if any([term.shape != shape or term.axes != axes for term in terms]):
         return None
@@ -479,7 +475,7 @@ def alike(first: Rows, second: Rows) -> tuple[Rows, Rows]:
 
 
 def aligned(first: Rows, second: Rows) -> tuple[Rows, Rows]:
-    """Both with the same axes and indices, those of either; zeros where one has none."""
+    """Both with the axes and indices of either, and zeros for missing rows."""
     is_asked = first.is_asked or second.is_asked
     first, second = alike(first, second)
     indices = np.union1d(first.indices, second.indices)
@@ -497,7 +493,7 @@ def dense_leaf(leaf: Any) -> Any:
 
 
 def final_leaf(leaf: Any) -> Any:
-    """The same, but rows that somebody asked for stay rows."""
+    """Rows as an array unless somebody asked for rows; other leaves unchanged."""
     return leaf if isinstance(leaf, Rows) and leaf.is_asked else dense_leaf(leaf)
 
 

@@ -45,8 +45,8 @@ class Slopes:
 
 
 @carrier
-class Unit:
-    """The slopes of entries of the arguments themselves: one, in these columns."""
+class UnitSlopes:
+    """The slopes of the arguments' own entries: one, in these columns."""
 
     columns: np.ndarray
 
@@ -54,13 +54,13 @@ class Unit:
     def shape(self) -> tuple[int, ...]:
         return self.columns.shape
 
-    def __getitem__(self, index: Any) -> "Unit":
-        return Unit(np.asarray(self.columns[index]))
+    def __getitem__(self, index: Any) -> "UnitSlopes":
+        return UnitSlopes(np.asarray(self.columns[index]))
 
 
 @carrier
 class Left:
-    """Slopes that were left out, since some value's slopes take so many products."""
+    """Slopes that were left out, since they would take too many products."""
 
     shape: tuple[int, ...]
     products: int
@@ -69,7 +69,7 @@ class Left:
         return Left(np.broadcast_to(0, self.shape)[index].shape, self.products)
 
 
-def as_matrix(slopes: Slopes | Unit, leaf: Any) -> Slopes:
+def as_matrix(slopes: Slopes | UnitSlopes, leaf: Any) -> Slopes:
     """The slopes of a leaf as a matrix."""
     if type(slopes) is Slopes:
         return slopes
@@ -86,7 +86,7 @@ def widths(ends: np.ndarray) -> np.ndarray:
 
 
 def taken_rows(ends: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the entries of some rows, row by row, and where each row then ends."""
+    """The places of the entries of some rows, row by row, and the rows' ends among them."""
     width = widths(ends)[rows]
     stops = np.cumsum(width)
     count = int(stops[-1]) if len(stops) else 0
@@ -121,18 +121,18 @@ def chained(outer: Slopes, inner: Slopes) -> Slopes:
 def dense_block(slopes: Slopes, first: int, last: int) -> np.ndarray:
     """The columns from ``first`` to ``last``, with their zeros."""
     dense = np.zeros((len(slopes.ends), last - first), slopes.values.dtype)
-    there = (first <= slopes.columns) & (slopes.columns < last)
-    dense[slopes.rows[there], slopes.columns[there] - first] = slopes.values[there]
+    is_within = (first <= slopes.columns) & (slopes.columns < last)
+    columns = slopes.columns[is_within] - first
+    dense[slopes.rows[is_within], columns] = slopes.values[is_within]
     return dense
 
 
 def sparse_block(slopes: Slopes, first: int, last: int) -> Any:
     """The columns as a sparse array of SciPy's, by rows, with each entry of the structure."""
-    there = (first <= slopes.columns) & (slopes.columns < last)
-    rows = np.bincount(slopes.rows[there], minlength=len(slopes.ends))
-    return array_of_scipy(
-        slopes.values[there], slopes.columns[there] - first, np.cumsum(rows), last - first
-    )
+    is_within = (first <= slopes.columns) & (slopes.columns < last)
+    counts = np.bincount(slopes.rows[is_within], minlength=len(slopes.ends))
+    columns = slopes.columns[is_within] - first
+    return array_of_scipy(slopes.values[is_within], columns, np.cumsum(counts), last - first)
 
 
 def full_array(dense: np.ndarray) -> Any:

@@ -13,10 +13,8 @@ import numpy as np
 import optree
 
 NAMESPACE = "daskgrad"
-
-
 LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
-BOXES: set[type] = set()  # of arrays in an evaluation that is recorded, which has no memory
+BOXES: set[type] = set()  # classes of boxes that stand for arrays while a program is recorded
 LEAF_TYPES = {np.ndarray, np.float64, float, int, type(None)}  # and a backend's boxes of arrays
 
 
@@ -43,8 +41,8 @@ def tuple_of_leaves(count: int) -> optree.PyTreeSpec:
 
 
 def usual_leaves(items: Sequence[Any]) -> Iterable[Any] | None:
-    """The leaves of items that are leaves, or tuples of leaves, of the usual types; None for any
-    other items. Most are such, and it takes a tenth of the time."""
+    """The leaves of items that are leaves or tuples of leaves, of the usual types; None for other
+    items. Most items are usual, and this takes a tenth of the time."""
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES:
         return items
@@ -60,24 +58,24 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
 
 
 def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
-    """The pytree of a function's results for each leaf, and the others' leaves at its place."""
+    """The pytree of a function's results for each leaf and the others' corresponding leaves."""
     leaves, structure = flatten(value)
     if not others:
         return unflatten(structure, list(map(fun, leaves)))
-    rest = [flatten(other)[0] for other in others]
-    return unflatten(structure, [fun(*each) for each in zip(leaves, *rest, strict=True)])
+    columns = [leaves, *[flatten(other)[0] for other in others]]
+    return unflatten(structure, [fun(*row) for row in zip(*columns, strict=True)])
 
 
 def substitute(leaves: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
     """The leaves, with others at these places."""
-    found = list(leaves)
+    result = list(leaves)
     for place, other in zip(places, others, strict=True):
-        found[place] = other
-    return found
+        result[place] = other
+    return result
 
 
 class Children(NamedTuple):
-    """The children of a container: numbers by their entries; each one's first leaf; structures."""
+    """The children of a container: numbers by entry, first leaves, and structures."""
 
     numbers: dict[Any, int]
     firsts: Sequence[int]
@@ -92,12 +90,12 @@ class Children(NamedTuple):
 
 
 def exactly(structure: optree.PyTreeSpec) -> bytes | None:
-    """Bytes that tell structures apart that are equal; None if a structure cannot be pickled.
+    """Bytes that tell equal structures apart; None if a structure cannot be pickled.
 
     Equal structures may differ in the order of a dict's keys, which a model may use, and in keys
     like 1 and True. Compare structures, too: two classes of one name may have the same bytes.
     """
-    for dumps in (pickle.dumps, cloudpickle.dumps):  # cloudpickle takes more
+    for dumps in (pickle.dumps, cloudpickle.dumps):  # cloudpickle pickles more
         try:
             return dumps(structure)
         except Exception:
@@ -106,7 +104,7 @@ def exactly(structure: optree.PyTreeSpec) -> bytes | None:
 
 
 # -------------------------------------------------------------------------------------------------
-# Closures: the objects that a function holds, and whether a module has an object by name.
+# Closures: the objects in a function, and objects that a module has by name.
 
 EMPTY = types.CellType()
 

@@ -5,14 +5,13 @@ A unit or random vector is a pytree in the shape of a value, with ``None`` for o
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.autodiff.values.cotangents import Leaves, cast, is_differentiable, zeros
 from daskgrad.autodiff.values.descriptions import describe, imported
-from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
+from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 
 
 def differentiable(value: Any) -> list[Any]:
@@ -37,18 +36,18 @@ def is_double(value: Any) -> bool:
 
 
 def unit(leaves: Sequence[Any], place: int) -> Leaves:
-    """Arrays in the shapes of the leaves, with one entry one and all others zero, in C order."""
-    made = []
+    """Arrays in the shapes of the leaves: zeros but for a one at a place, counted in C order."""
+    arrays = []
     for leaf in leaves:
-        zero = zeros(leaf)
-        size = 0 if zero is None else np.size(zero)
+        array = zeros(leaf)
+        size = 0 if array is None else np.size(array)
         if 0 <= place < size:
             flat = np.zeros(size, np.result_type(leaf))
             flat[place] = 1.0
-            zero = flat.reshape(np.shape(leaf))[()]
-        made.append(zero)
+            array = flat.reshape(np.shape(leaf))[()]
+        arrays.append(array)
         place -= size
-    return tuple(made)
+    return tuple(arrays)
 
 
 # ----------------------------------------------------------------------------------- directions
@@ -71,8 +70,8 @@ def random_like(value: Any, random: np.random.Generator) -> Any:
 
 
 def move_along(value: Any, t: float, direction: Any) -> Any:
-    def move(leaf: Any, step: Any) -> Any:
-        return leaf if step is None else cast(np.asarray(leaf + t * step), leaf)[()]
+    def move(leaf: Any, change: Any) -> Any:
+        return leaf if change is None else cast(np.asarray(leaf + t * change), leaf)[()]
 
     return map_leaves(move, value, direction)
 
@@ -104,14 +103,14 @@ def size(first: Any, second: Any) -> float:
 # -------------------------------------------------------------- real numbers; a complex one is two
 
 
-class Kind(NamedTuple):
+class NumberKind(NamedTuple):
     """Shape and dtype of a leaf with a derivative."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
     @classmethod
-    def of(cls, leaf: Any) -> "Kind":
+    def of(cls, leaf: Any) -> "NumberKind":
         return cls(np.shape(leaf), np.asarray(leaf).dtype)
 
     @property
@@ -128,11 +127,11 @@ class Kind(NamedTuple):
         return numbers.astype(self.real, copy=False).view(self.dtype).reshape(self.shape)[()]
 
 
-Kinds = Sequence[Kind | None]  # None for a leaf without derivative
+Kinds = Sequence[NumberKind | None]  # None for a leaf without derivative
 
 
-def kinds(leaves: Sequence[Any]) -> tuple[Kind | None, ...]:
-    return tuple([Kind.of(leaf) if is_differentiable(leaf) else None for leaf in leaves])
+def kinds(leaves: Sequence[Any]) -> tuple[NumberKind | None, ...]:
+    return tuple([NumberKind.of(leaf) if is_differentiable(leaf) else None for leaf in leaves])
 
 
 def count(kinds: Kinds) -> int:
@@ -152,13 +151,12 @@ def concatenate(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def in_reals(leaves: Sequence[Any], kinds: Kinds) -> np.ndarray:
     """The real numbers in leaves of these kinds; ``None`` is zero."""
-    pairs = [(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True) if kind is not None]
-    return concatenate(
-        [
-            np.zeros(kind.size, kind.real) if leaf is None else reals(np.asarray(leaf, kind.dtype))
-            for leaf, kind in pairs
-        ]
-    )
+    parts = [
+        np.zeros(kind.size, kind.real) if leaf is None else reals(np.asarray(leaf, kind.dtype))
+        for leaf, kind in zip(leaves, kinds, strict=True)
+        if kind is not None
+    ]
+    return concatenate(parts)
 
 
 def split(numbers: np.ndarray, kinds: Kinds) -> Leaves:
@@ -173,7 +171,7 @@ def split(numbers: np.ndarray, kinds: Kinds) -> Leaves:
 
 
 class Raveling:
-    """How the float leaves of a pytree lie in a vector; other leaves stay as they are.
+    """The float leaves of a pytree in a vector; other leaves stay as they are.
 
     TypeError if a leaf is complex, or none has a derivative.
     """
@@ -181,90 +179,85 @@ class Raveling:
     def __init__(self, tree: Any, name: str):
         self._name = name
         self._leaves, self._structure = flatten(tree)
-        self._places = [n for n, leaf in enumerate(self._leaves) if is_differentiable(leaf)]
-        arrays = [np.asarray(self._leaves[place]) for place in self._places]
-        if not arrays or any(array.dtype.kind != "f" for array in arrays):
+        self._kinds = kinds(self._leaves)
+        known = [kind for kind in self._kinds if kind is not None]
+        if not known or any(kind.dtype.kind != "f" for kind in known):
             raise TypeError(
                 f"the parameters of {name!r} must be real floating-point numbers and arrays of "
                 f"them, to be a vector; found {describe(tree)}"
             )
-        self._dtypes = [array.dtype for array in arrays]
-        self._shapes = [array.shape for array in arrays]
-        sizes = [array.size for array in arrays]
-        self._ends = list(accumulate(sizes))
-        self.size = self._ends[-1]
+        self._shapes = [kind.shape for kind in known]
+        self.size = count(known)
 
     def ravel(self, tree: Any) -> np.ndarray:
         """The vector of a pytree of this structure, in double precision."""
-        leaves = self._own(tree)
+        leaves = self._floats(tree)
         shapes = list(map(np.shape, leaves))
         if shapes != self._shapes:
             raise ValueError(
                 f"the parameters of {self._name!r} have the shapes {self._shapes}; found {shapes}"
             )
-        return join(leaves)
+        return joined(leaves)
 
     def ravel_rows(self, tree: Any) -> np.ndarray:
-        """The matrix of a pytree of arrays that have one axis more, the first: the rows."""
-        leaves = self._own(tree)
+        """The matrix of a pytree of arrays with a first axis more: the rows."""
+        leaves = self._floats(tree)
         return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in leaves], axis=1)
 
     def ravel_sparse_rows(self, tree: Any) -> Any:
-        """The same of a pytree of sparse matrices, each of which has the rows."""
+        """The matrix of a pytree of sparse matrices, each with the rows."""
         sparse = imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
-        return sparse.hstack(self._own(tree), "csr")
+        return sparse.hstack(self._floats(tree), "csr")
 
     def spread(self, tree: Any, default: float) -> np.ndarray:
-        """The vector of a pytree whose leaves are broadcast to these shapes.
+        """The vector of a pytree with leaves that are broadcast to these shapes.
 
         ``None``, for a leaf or the whole pytree, is the default.
         """
-        leaves = [None] * len(self._places) if tree is None else self._own(tree)
+        leaves = [None] * len(self._shapes) if tree is None else self._floats(tree)
         filled = [default if leaf is None else leaf for leaf in leaves]
-        return join(map(np.broadcast_to, filled, self._shapes))
+        return joined(map(np.broadcast_to, filled, self._shapes))
 
     def unravel(self, vector: Any) -> Any:
         """The pytree of a vector, with the dtypes of the first one."""
-        parts = self._cut(vector)
-        return unflatten(self._structure, substitute(self._leaves, self._places, parts))
+        pairs = zip(self._cut(vector), self._leaves, strict=True)
+        leaves = [leaf if part is None else part for part, leaf in pairs]
+        return unflatten(self._structure, leaves)
 
     def direction(self, vector: Any) -> Any:
-        """The same as a tangent: ``None`` in the places of leaves that have no derivative."""
-        parts = self._cut(vector)
-        none = [None] * len(self._leaves)
-        return unflatten(self._structure, substitute(none, self._places, parts))
+        """The pytree of a tangent: ``None`` for leaves that have no derivative."""
+        return unflatten(self._structure, self._cut(vector))
 
     def by_name(self, tree: Any) -> dict[str, np.ndarray]:
-        """The leaves that are in the vector, in double precision, by their paths: ``"a.b.0"``."""
-        paths = self._structure.paths()
-        names = [".".join(map(str, paths[place])) or "x" for place in self._places]
-        return dict(zip(names, [np.asarray(leaf, float) for leaf in self._own(tree)], strict=True))
+        """The leaves in the vector, in double precision, by their paths: ``"a.b.0"``."""
+        paths = zip(self._structure.paths(), self._kinds, strict=True)
+        names = [".".join(map(str, path)) or "x" for path, kind in paths if kind is not None]
+        leaves = [np.asarray(leaf, float) for leaf in self._floats(tree)]
+        return dict(zip(names, leaves, strict=True))
 
-    def _own(self, tree: Any) -> list[Any]:
-        """The leaves that are in the vector."""
+    def _floats(self, tree: Any) -> list[Any]:
+        """The leaves that go into the vector."""
         leaves, structure = flatten(tree)
         if structure != self._structure:
             raise ValueError(
                 f"the parameters of {self._name!r} have the structure {self._structure}; found "
                 f"{describe(tree)}"
             )
-        return [leaves[place] for place in self._places]
+        pairs = zip(leaves, self._kinds, strict=True)
+        return [leaf for leaf, kind in pairs if kind is not None]
 
     def _cut(self, vector: Any) -> list[Any]:
-        """The leaves that are in a vector."""
-        given = np.asarray(vector)
-        if given.shape != (self.size,):
+        """The leaves in a vector, each with its own memory."""
+        numbers = np.asarray(vector)
+        if numbers.shape != (self.size,):
             raise ValueError(
                 f"the parameters of {self._name!r} are a vector of {self.size} numbers; found "
                 f"{describe(vector)}"
             )
-        parts = np.split(given, self._ends[:-1])
-        return [
-            np.array(part, dtype).reshape(shape)[()]
-            for part, dtype, shape in zip(parts, self._dtypes, self._shapes, strict=True)
-        ]
+        leaves = split(numbers, self._kinds)
+        return [None if leaf is None else leaf.copy() for leaf in leaves]
 
 
-def join(leaves: Iterable[Any]) -> np.ndarray:
+def joined(leaves: Iterable[Any]) -> np.ndarray:
     """The entries of all leaves, one after another."""
     return np.concatenate(list(map(np.ravel, leaves)), dtype=float)

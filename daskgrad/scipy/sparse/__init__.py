@@ -1,8 +1,8 @@
 """Sparse matrices, as in ``scipy.sparse``.
 
-Constant matrices of SciPy's are multiplied as they are: ``A @ x``, ``x @ A``, ``A.dot(x)``. Those
-with traced entries are made by the functions here, which take the data and their places. All
-derivatives take as many steps as there are entries.
+SciPy's constant matrices are multiplied as they are: ``A @ x``, ``x @ A``, ``A.dot(x)``. The
+functions here make matrices with traced entries, from the data and their places. All derivatives
+take as many steps as there are entries.
 """
 
 from daskgrad.scipy.sparse import linalg as linalg

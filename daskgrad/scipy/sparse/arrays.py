@@ -1,4 +1,4 @@
-"""Sparse arrays of traced data, in three formats; they differ in how the places are given."""
+"""Sparse arrays of traced data, in three formats of places."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def csr_array(arg1: Any, shape: Shape = None) -> SparseArray:
 
 
 def csc_array(arg1: Any, shape: Shape = None) -> SparseArray:
-    """The same, by columns: column i has the rows ``indices[indptr[i]:indptr[i + 1]]``."""
+    """As ``csr_array``, by columns: column i has the rows ``indices[indptr[i]:indptr[i + 1]]``."""
     return made("csc_array", arg1, shape)
 
 
@@ -36,7 +36,7 @@ def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Shape = None) -> 
     """The array of these diagonals, vectors or numbers, at the offsets from the main one."""
     if np.ndim(offsets) == 0:
         offsets, diagonals = [int(offsets)], [diagonals]
-    parts = [np.reshape(operand(each), (-1,)) for each in diagonals]
+    parts = [np.reshape(operand(diagonal), (-1,)) for diagonal in diagonals]
     if len(parts) != len(offsets):
         raise ValueError(f"sparse.diags_array: {len(parts)} diagonals have {len(offsets)} offsets")
     if shape is None:
@@ -56,22 +56,23 @@ def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Shape = None) -> 
     return coo_array((np.concatenate(entries), (rows, columns)), shape)
 
 
-def made(name: str, given: Any, shape: Shape) -> SparseArray:
-    if isinstance(given, SparseArray) or scipy.sparse.issparse(given):
-        found = from_sparse(given, name).as_array()
-        if shape not in (None, found.shape):
+def made(name: str, source: Any, shape: Shape) -> SparseArray:
+    if isinstance(source, SparseArray) or scipy.sparse.issparse(source):
+        array = from_sparse(source, name).as_array()
+        if shape not in (None, array.shape):
             raise ValueError(
-                f"sparse.{name}: the shape is {shape}, that of the matrix {found.shape}"
+                f"sparse.{name}: the shape is {shape}, that of the matrix {array.shape}"
             )
-        return found
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple | list):
-        data, (rows, columns) = given
-    elif isinstance(given, tuple) and len(given) == 3 and name != "coo_array":
-        data, rows, columns, shape = compressed(name, given, shape)
+        return array
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], tuple | list):
+        data, (rows, columns) = source
+    elif isinstance(source, tuple) and len(source) == 3 and name != "coo_array":
+        data, rows, columns, shape = compressed(name, source, shape)
     else:
         raise TypeError(
-            f"sparse.{name} takes {EXPECTED[name]} or a sparse matrix, not {type(given).__name__}; "
-            f"the places of entries must be given, as they have no derivative"
+            f"sparse.{name} takes {EXPECTED[name]} or a sparse matrix, not "
+            f"{type(source).__name__}; the places of entries must be given, as they have no "
+            f"derivative"
         )
     data, rows, columns = operand(data), integers(name, rows), integers(name, columns)
     height, width = (extent(rows), extent(columns)) if shape is None else map(int, shape)
@@ -100,9 +101,9 @@ EXPECTED = {
 }
 
 
-def compressed(name: str, given: tuple, shape: Shape) -> tuple[Any, Any, Any, Any]:
+def compressed(name: str, parts: tuple, shape: Shape) -> tuple[Any, Any, Any, Any]:
     """The data, the rows and columns of a compressed format, and the shape."""
-    data, indices, ends = given[0], integers(name, given[1]), integers(name, given[2])
+    data, indices, ends = parts[0], integers(name, parts[1]), integers(name, parts[2])
     counts = np.diff(ends)
     if not len(ends) or ends[0] != 0 or np.any(counts < 0) or ends[-1] != len(indices):
         raise ValueError(
@@ -125,10 +126,10 @@ def extent(places: Any) -> int:
 
 
 def integers(name: str, places: Any) -> Any:
-    found = np.asarray(value(places))
-    if found.dtype.kind not in "iu" and found.size:
-        raise TypeError(f"sparse.{name}: places are integers, not {found.dtype}")
-    return found.astype(np.intp)
+    numbers = np.asarray(value(places))
+    if numbers.dtype.kind not in "iu" and numbers.size:
+        raise TypeError(f"sparse.{name}: places are integers, not {numbers.dtype}")
+    return numbers.astype(np.intp)
 
 
 def matmul(A: Any, x: Any) -> Any:

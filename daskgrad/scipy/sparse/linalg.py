@@ -1,8 +1,8 @@
 """Solutions of sparse systems, as in ``scipy.sparse.linalg``, by factors L and U.
 
 The matrix is SciPy's, which is constant, or one of ``daskgrad.scipy.sparse`` with traced entries.
-It is factorized once; derivatives use the same factors, and no dense matrix. numpy's LinAlgError of
-a singular matrix, for which SciPy's ``spsolve`` warns and returns NaN.
+It is factorized once; derivatives use the same factors, and no dense matrix. A singular matrix is
+NumPy's LinAlgError; SciPy's ``spsolve`` warns and returns NaN.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from daskgrad.autodiff.tape import value
 def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:
     """The solution x of ``A @ x = b``, for a dense vector or matrix ``b``.
 
-    That of a matrix of one column is a vector, as SciPy's.
+    For a matrix of one column it is a vector, as SciPy's.
     """
     x = splu(A, permc_spec).solve(b)
     return np.reshape(x, (-1,)) if np.shape(x)[1:] == (1,) else x

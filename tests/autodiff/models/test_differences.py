@@ -18,7 +18,7 @@ from probes import lines, write
 import daskgrad as dg
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.models.differences import Jacobian, Product, pullback_of
-from daskgrad.autodiff.values.vectors import Kind
+from daskgrad.autodiff.values.vectors import NumberKind
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -216,7 +216,7 @@ def test_the_gauss_newton_product_of_a_black_box(method):
 def test_derivatives_with_respect_to_cotangents_and_tangents_are_of_all_orders():
     """Both are linear, and one is the transpose of the other; in complex numbers, too."""
     random = np.random.default_rng(0).normal(size=(6, 6))
-    kind = (Kind.of(X + 1j),)
+    kind = (NumberKind.of(X + 1j),)
     jacobian = Jacobian(random, kind, kind)
     c, v = np.array([1 + 2j, 3, 4j]), np.array([0.3j, 1.0, -2.0])
     pulled, pushed = [Product(jacobian, "box", transposed) for transposed in (True, False)]
