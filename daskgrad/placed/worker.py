@@ -40,8 +40,6 @@ from daskgrad.placed.worker_sums import (
     CannotFinish,
     Job,
     Result,
-    SampledJob,
-    Unit,
     failed,
     merge_results,
 )
@@ -242,12 +240,10 @@ class SumsPlugin(WorkerPlugin):
         rows = NO_ROWS if sent is None else Unopened(sent)
         kept = self._parcels, self._replicas, self._attached
         jobs = [
-            (SampledJob if job.drawn else Job)(job, n, values, rows, *kept)
+            Job(job, n, values, rows, *kept, self._worker.state.nthreads)
             for n, job in enumerate(work.jobs)
         ]
         for job in jobs:
-            if isinstance(job, SampledJob):
-                job.prepare(self._worker.state.nthreads)
             if message["attached"] and not job.has_attached():
                 raise CannotFinish("no attached", address=self._worker.address)
         return jobs
@@ -271,19 +267,21 @@ class SumsPlugin(WorkerPlugin):
         failures = [] if is_done else [{"status": "given up", "address": self._worker.address}]
         return Result(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
-    async def _lane(self, call: str, units: deque[Unit]) -> None:
+    async def _lane(self, call: str, units: deque[tuple[Job, Sequence[int]]]) -> None:
         """Evaluates one unit after another in one thread of the pool.
 
         Items are taken here, not in the thread: a worker's data belong to its event loop.
         """
         while units and call in self._running:
-            unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit), call, self._running)
+            job, parts = units.popleft()
+            data = self._held([job.keys(part) for part in parts])
+            await self._in_thread(job.run, parts, data, call, self._running)
 
-    def _held(self, unit: Unit) -> list[Any]:
+    def _held(self, parts: Sequence[Sequence[str]]) -> list[list[Any]]:
+        """The blocks of each part, by their keys."""
         data = self._worker.data
         try:
-            return [None if block.key is None else data[block.key] for block in unit.blocks]
+            return [[data[key] for key in keys] for keys in parts]
         except KeyError:
             raise CannotFinish("no items", address=self._worker.address) from None
 

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,16 +91,26 @@ class CannotFinish(Exception):
         return self.reply["status"] in ("failed", "arrays")
 
 
-class AskedBlock(NamedTuple):
-    """A block that this worker evaluates: its number among all blocks, the place of its run."""
+class Part(NamedTuple):
+    """Items of a job that are evaluated as one: a block, or drawn items, which are a subtree of the
+    sum or a slice.
 
-    number: int
+    ``place`` is theirs in the tree, ``first`` the number of the first item in the sum. Their rows
+    are those from ``start`` to ``stop`` of a run; ``blocks`` have the items. ``indices``: of drawn
+    items, among all.
+    """
+
+    place: Place
+    first: int
     run: int
-    key: str | None
+    start: int
+    stop: int
+    blocks: Sequence[int]
+    indices: np.ndarray | None = None
 
 
 class Job:
-    """This worker's blocks of one sum, the one with this ``number`` in a request.
+    """This worker's part of one sum, the one with this ``number`` in a request.
 
     ``values`` is the point; ``rows`` has the request's items for each sum, field and run of blocks.
     """
@@ -114,6 +124,7 @@ class Job:
         parcels: Parcels,
         replicas: Replicas,
         attached: AttachedBlocks,
+        threads: int,
     ):
         self._message = message
         self._number = number
@@ -123,13 +134,16 @@ class Job:
         self._attached = attached
         self._kept = {place: parcels[digest] for place, digest in message.parcels}
         self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
-        self._blocks = list(blocks_of(message.runs, message.key))
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
         self.uses_attached = False
         self._lock = threading.Lock()
-        self.seconds = [math.nan] * len(self._blocks)
+        if message.drawn:
+            self._parts = list(drawn_parts(message, self._items_here()[1], threads))
+        else:
+            self._parts = list(block_parts(message))
+        self.seconds = [math.nan] * len(self._parts)
 
     @property
     def is_done(self) -> bool:
@@ -142,43 +156,73 @@ class Job:
 
     @property
     def costs(self) -> dict[str, Any]:
-        """How many items a block and blocks a unit have, the runs of blocks, and their seconds."""
+        """How many items a block and blocks a unit have, the runs of blocks, and their seconds; of
+        a sample nothing, since each call has other items."""
         message = self._message
-        runs = [(start, stop) for start, stop, _ in message.runs]
+        if message.drawn:
+            return {}
         return {
             "block_items": message.block_items,
             "unit": message.unit,
-            "runs": runs,
+            "runs": [(start, stop) for start, stop, _ in message.runs],
             "block_seconds": self.seconds,
         }
 
-    def units(self) -> list["Unit"]:
-        unit = self._message.unit
-        starts = range(0, len(self._blocks), unit)
-        return [Unit(self, start, self._blocks[start : start + unit]) for start in starts]
+    def units(self) -> list[tuple["Job", Sequence[int]]]:
+        """The parts that a thread evaluates in one go, by their numbers."""
+        parts, unit = range(len(self._parts)), 1 if self._message.drawn else self._message.unit
+        return [(self, parts[start : start + unit]) for start in parts[::unit]]
 
-    def run(self, place: int, items: Any) -> None:
-        """Evaluates the block at a place in the request, and adds it to the partial sums."""
+    def keys(self, number: int) -> list[str]:
+        """The keys of the blocks that a part is in; none if workers hold no items."""
+        part, message = self._parts[number], self._message
+        if not message.key:
+            return []
+        move = message.runs[part.run][2]
+        return [key_of(message.key, move, block) for block in part.blocks]
+
+    def run(
+        self,
+        numbers: Sequence[int],
+        data: Sequence[Sequence[Any]],
+        call: str,
+        running: Container[str],
+    ) -> None:
+        """Evaluates parts, each with the blocks that it is in, until the call is given up."""
+        try:
+            for number, blocks in zip(numbers, data, strict=True):
+                if call not in running:
+                    return
+                self._evaluate(number, blocks)
+        except CannotFinish:
+            raise
+        except BaseException as error:  # an exit or a StopIteration would end the event loop
+            raise failed(error) from error
+
+    def _evaluate(self, number: int, blocks: Sequence[Any]) -> None:
+        """Evaluates a part, and adds it to the partial sums."""
         traced, sent = self._open()
-        number, run, _ = self._blocks[place]
-        start, size = clock.seconds(), self._message.block_items
-        begin = (number - self._message.runs[run][0]) * size  # in the rows of its run
-        rows = [self._rows_of(runs, run, begin, number) for runs in sent]
-        self._add(traced, number * size, (0, number), rows, items)
-        self.seconds[place] = clock.seconds() - start
+        part, start = self._parts[number], clock.seconds()
+        rows = [self._rows_of(runs, part) for runs in sent]
+        if part.indices is not None:
+            items = join([*picked(part.indices, blocks, self._message.block_items)])
+        else:
+            items = blocks[0] if blocks else None
+        self._add(traced, part, rows, items)
+        self.seconds[number] = clock.seconds() - start
 
-    def _rows_of(self, runs: Any, run: int, begin: int, number: int) -> Any:
-        """What a block has of a field that the request brings, or of an attached array."""
+    def _rows_of(self, runs: Any, part: Part) -> Any:
+        """The rows of a part in a field that the request brings, or in an attached array."""
         if isinstance(runs, AttachedRows):
             try:
-                return read_only(self._attached.rows(runs.layout, runs.name, number))
+                return read_only(self._attached.rows(runs.layout, runs.name, part.blocks[0]))
             except KeyError:  # released meanwhile, since the shards were closed
                 raise CannotFinish("no attached") from None
-        return runs[run][begin : begin + self._message.block_items]
+        return runs[part.run][part.start : part.stop]
 
     def has_attached(self) -> bool:
         """Whether the attached arrays are here, in the version that is wanted."""
-        numbers = [block.number for block in self._blocks]
+        numbers = [block for part in self._parts for block in part.blocks]
         attached = [each for each in self._items_here()[0] if isinstance(each, AttachedRows)]
         self.uses_attached = bool(attached)
         return all([self._attached.has(e.layout, e.version, numbers) for e in attached])
@@ -199,17 +243,15 @@ class Job:
                 for first, each in self.item_cotangents.items()
             }
 
-    def _add(
-        self, traced: TracedSum, first: int, place: Place, rows: list[Any], items: Any
-    ) -> None:
-        """Captures items, the first of which has this index, at their place in the tree."""
-        captured = traced.capture(first, *traced.fields(rows, canonical(items)))
+    def _add(self, traced: TracedSum, part: Part, rows: list[Any], items: Any) -> None:
+        """Captures the items of a part, and puts the sum at its place in the tree."""
+        captured = traced.capture(part.first, *traced.fields(rows, canonical(items)))
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
-                self.item_cotangents[first] = captured.pullback.item_cotangents
-            self.subtrees.put(place, without_items(captured))
+                self.item_cotangents[part.first] = captured.pullback.item_cotangents
+            self.subtrees.put(part.place, without_items(captured))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
@@ -254,43 +296,6 @@ def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
     return [parcels[n].value() if n in parcels else value for n, value in enumerate(values)]
 
 
-def blocks_of(runs: Sequence[Sequence[int]], key: str) -> Iterator[AskedBlock]:
-    """The blocks of some runs, and the keys of their items, if they are placed."""
-    for place, (start, stop, move) in enumerate(runs):
-        for number in range(start, stop):
-            yield AskedBlock(number, place, key_of(key, move, number) if key else None)
-
-
-class Unit(NamedTuple):
-    """Blocks of one job, from the place ``start`` in the request on."""
-
-    job: Job
-    start: int
-    blocks: Sequence[AskedBlock]
-
-    def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates its blocks until the call is given up."""
-        run_unit(enumerate(data, self.start), self.job.run, call, running)
-
-
-def run_unit(
-    parts: Iterable[tuple[int, Any]],
-    run: Callable[[int, Any], None],
-    call: str,
-    running: Container[str],
-) -> None:
-    """Runs the parts of a unit, each with its items, until the call is given up."""
-    try:
-        for place, items in parts:
-            if call not in running:
-                return
-            run(place, items)
-    except CannotFinish:
-        raise
-    except BaseException as error:  # an exit or a StopIteration would end the event loop
-        raise failed(error) from error
-
-
 def failed(error: BaseException) -> CannotFinish:
     if isinstance(error, Exception):
         make_plain(error)
@@ -327,85 +332,33 @@ def merge_item_cotangents(results: Iterable[Result], number: int) -> ItemCotange
 
 
 # -------------------------------------------------------------------------------------------------
-# Worker samples: the drawn items of a sum that one worker holds, in pieces, in threads.
+# Parts: blocks, and the drawn items of a sum that one worker holds.
 
-PIECES = 4  # for each thread, if there are several, so that they end together
-
-
-class Piece(NamedTuple):
-    """Drawn items that one thread evaluates in one go: a subtree of the sum, or a slice.
-
-    ``place`` is that in the tree, ``rank`` the number of the first of them among all drawn;
-    ``run`` is the number of the run of blocks that they are from, and ``move`` what placed that.
-    """
-
-    place: Place
-    rank: int
-    indices: np.ndarray
-    run: int
-    move: int
+PIECES = 4  # of a sample for each thread, if there are several, so that they end together
 
 
-class SampledJob(Job):
-    """This worker's part of a sum over a sample, in pieces for so many ``threads``."""
-
-    def prepare(self, threads: int) -> None:
-        """Cuts what was drawn here into pieces."""
-        self._drawn: list[DrawnRun] = [DrawnRun(*each) for each in self._items_here()[1]]
-        count = sum([len(each.indices) for each in self._drawn])
-        most = power_of_two(max(1, count // (PIECES * threads if threads > 1 else 1)))
-        self._pieces = [*self._cut(most)]
-        self.seconds = [math.nan] * len(self._pieces)
-
-    def _cut(self, most: int) -> Iterator[Piece]:
-        for number, (drawn, run) in enumerate(zip(self._drawn, self._message.runs, strict=True)):
-            if self._message.drawn == "slices":
-                parts = leaves_of(drawn, self._message.block_items)
-            else:
-                parts = subtrees_of(drawn, most)
-            for place, start, stop in parts:
-                indices = drawn.indices[start - drawn.rank : stop - drawn.rank]
-                yield Piece(place, start, indices, number, run[2])
-
-    @property
-    def costs(self) -> dict[str, Any]:
-        """None of blocks: each call has other items."""
-        return {}
-
-    def units(self) -> list[Any]:
-        return [SampledUnit(self, place) for place in range(len(self._pieces))]
-
-    def blocks_of(self, place: int) -> list[AskedBlock]:
-        """The blocks that the items of a piece are in."""
-        piece, size = self._pieces[place], self._message.block_items
-        numbers = np.unique(piece.indices // size).tolist()
-        key = self._message.key
-        return [AskedBlock(n, piece.run, key_of(key, piece.move, n)) for n in numbers]
-
-    def run_piece(self, place: int, blocks: Sequence[Any]) -> None:
-        """Evaluates a piece, whose items are in these blocks, and adds it to the partial sums."""
-        piece, (traced, sent) = self._pieces[place], self._open()
-        begin = clock.seconds()
-        start = piece.rank - self._drawn[piece.run].rank  # in the rows of its run
-        rows = [field[piece.run][start : start + len(piece.indices)] for field in sent]
-        items = join([*picked(piece.indices, blocks, self._message.block_items)])
-        self._add(traced, piece.rank, piece.place, rows, items)
-        self.seconds[place] = clock.seconds() - begin
+def block_parts(message: JobMessage) -> Iterator[Part]:
+    """The blocks of a job."""
+    size = message.block_items
+    for run, (start, stop, _) in enumerate(message.runs):
+        for block in range(start, stop):
+            begin = (block - start) * size
+            yield Part((0, block), block * size, run, begin, begin + size, (block,))
 
 
-class SampledUnit(NamedTuple):
-    """A piece of a sampled job, and the blocks that its items are in."""
-
-    job: SampledJob
-    place: int
-
-    @property
-    def blocks(self) -> list[AskedBlock]:
-        return self.job.blocks_of(self.place)
-
-    def run(self, data: Sequence[Any], call: str, running: Container[str]) -> None:
-        """Evaluates it unless the call is given up."""
-        run_unit([(self.place, data)], self.job.run_piece, call, running)
+def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Iterator[Part]:
+    """What was drawn of a job's items, run by run (``DrawnRun``), in parts for so many threads."""
+    size, drawn_runs = message.block_items, [DrawnRun(*run) for run in runs]
+    count = sum([len(drawn.indices) for drawn in drawn_runs])
+    most = power_of_two(max(1, count // (PIECES * threads if threads > 1 else 1)))
+    for run, drawn in enumerate(drawn_runs):
+        is_sliced = message.drawn == "slices"
+        bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(drawn, most)
+        for place, first, end in bounds:
+            start, stop = first - drawn.rank, end - drawn.rank
+            indices = drawn.indices[start:stop]
+            blocks = np.unique(indices // size).tolist()
+            yield Part(place, first, run, start, stop, blocks, indices)
 
 
 def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[Any]:
