@@ -9,8 +9,8 @@ import numpy as np
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import AttachedElsewhere, CotangentElsewhere
 from daskgrad.autodiff.values.memory import canonical_leaf, require_room
-from daskgrad.placed.attached_steps import Added, Scaled
 from daskgrad.placed.attachment import Attachment, Gradient
+from daskgrad.placed.updates import Added, Scaled
 
 
 class Attached(AttachedElsewhere):

@@ -20,19 +20,25 @@ from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.elsewhere import CotangentElsewhere, Update
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.placed.attached_steps import Arrays, Change, Expression, Kept, Step, finder
 from daskgrad.placed.messages import (
     AttachedRows,
-    Frames,
     Parcel,
-    attaching,
     copy_frames,
     pack,
     unpack,
 )
 from daskgrad.placed.replicas import Readable
-from daskgrad.placed.spread import Asked, Holdings
-from daskgrad.placed.worker_store import News
+from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings
+from daskgrad.placed.updates import (
+    Arrays,
+    Blocks,
+    Change,
+    Expression,
+    KeptCotangent,
+    Step,
+    Steps,
+    finder,
+)
 from daskgrad.sums.block_tasks import TracedSum
 from daskgrad.sums.cutting import Block
 
@@ -91,9 +97,8 @@ class Evaluation:
     not remembered.
     """
 
-    def __init__(self, call: str, layout: Any, version: int, sums: dict[int, RepeatableSum]):
-        self.call, self.layout, self.version = call, layout, version
-        self.sums = sums
+    def __init__(self, layout: "Layout", version: int, sums: dict[int, RepeatableSum]):
+        self.layout, self.version, self.sums = layout, version, sums
 
     @property
     def cost(self) -> int:
@@ -135,18 +140,20 @@ class Logged(NamedTuple):
 class Workers(Protocol):
     """The workers of a client, as its connection knows them."""
 
-    name: str
+    def ask(self, addresses: Collection[str], what: str, *question: Any) -> dict[str, Any]: ...
 
-    def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]: ...
+    def tell(self, addresses: Collection[str], method: str, name: str) -> None: ...
 
-    def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None: ...
+    def version(self, address: str, name: str) -> int | None: ...
+
+    def note(self, address: str, versions: Mapping[str, int | None]) -> None: ...
 
 
 def as_change(update: Update) -> tuple[Change, Any]:
     """What is done to each block, and the gradient."""
     names = [slot.name for slot in update.slots]
     how = (update.optimiser, update.rate, update.steps, names)
-    change = Change(update.array.name, Kept(""), *how)
+    change = Change(update.array.name, KeptCotangent(""), *how)
     gradient = update.gradient
     return change, gradient.kept if isinstance(gradient, CotangentElsewhere) else gradient
 
@@ -159,35 +166,56 @@ class Layout:
 
     def __init__(self, name: str, workers: Workers, spread: Holdings):
         self.name = name
-        self._workers = workers
+        self.workers = workers
         self.spread: Holdings | None = spread
         self._block_items = spread.block_items
         self.sizes = [len(block.items) for block in spread.blocks]
-        self.holders: list[str | None] = [None] * spread.count
-        self.asked: Mapping[str, Asked] | None = None
-        self.addresses: set[str] = set()
-        weakref.finalize(self, tell, workers, self.addresses, "forget", name).atexit = False
+        self._asked: Mapping[str, Asked] = {}  # the blocks that workers got
+        self._addresses: set[str] = set()
+        weakref.finalize(self, workers.tell, self._addresses, "forget", name).atexit = False
 
     def release(self) -> None:
         """Has the workers drop the blocks."""
         self.spread = None
-        tell(self._workers, self.addresses, "release", self.name)
+        self.workers.tell(self._addresses, "release", self.name)
 
     def rows(self, number: int) -> slice:
         start = number * self._block_items
         return slice(start, start + self.sizes[number])
 
-    def ask(self, what: str, questions: Mapping[str, Frames]) -> dict[str, Any]:
-        return self._workers.ask(questions, attaching(self._workers.name), what)
+    def lacking(self, asked: Mapping[str, Asked], since: int) -> dict[str, list[int]]:
+        """The blocks that workers lack of those asked for, or have of a version before ``since``.
 
-    def ask_all(self, what: str, *question: Any) -> dict[int, Any]:
-        """The answers to one question of all that may hold blocks, block by block."""
-        answers = self.ask(what, dict.fromkeys(sorted(self.addresses), pack(question)))
-        return {n: each for address in answers for n, each in answers[address].items()}
+        They count as unknown from now on.
+        """
+        lacking = {}
+        for address, of in asked.items():
+            version = self.workers.version(address, self.name)
+            is_known = version is not None and version >= since
+            if is_known and of is self._asked.get(address):
+                continue
+            held = self._asked.get(address, NOTHING_ASKED).numbers if is_known else []
+            numbers = sorted({*of.numbers} - {*held})
+            if numbers:
+                lacking[address] = numbers
+                self.workers.note(address, {self.name: None})
+        self._asked = asked
+        self._addresses.update(asked)
+        return lacking
 
+    def send_all_again(self) -> None:
+        """Workers count as having no blocks."""
+        self._asked = {}
 
-def tell(workers: Workers, addresses: Collection[str], *question: Any) -> None:
-    workers.tell(addresses, attaching(workers.name), question=pack(question))
+    def note(self, version: int, blocks: Mapping[str, Collection[int]]) -> None:
+        """Notes that workers have these blocks in a version."""
+        for address, numbers in blocks.items():
+            if {*self._asked.get(address, NOTHING_ASKED).numbers} <= {*numbers}:
+                self.workers.note(address, {self.name: version})
+
+    def ask(self, what: str, *question: Any) -> dict[str, dict[int, Any]]:
+        """The answers to one question, of all workers that may hold blocks, block by block."""
+        return self.workers.ask(sorted(self._addresses), what, *question)
 
 
 class Attachment(Readable):
@@ -222,7 +250,8 @@ class Attachment(Readable):
             if self._arrays.keys() - self.users.keys():  # nobody can ask for these any more
                 users = set(self.users)
                 self._arrays = {name: a for name, a in self._arrays.items() if name in users}
-                self._forget_holders(lambda _: True)
+                if self._layout is not None:
+                    self._layout.send_all_again()
             return self._arrays
 
     def copy(self, name: str) -> np.ndarray | None:
@@ -244,7 +273,6 @@ class Attachment(Readable):
             arrays = self.collect()
             self.version += 1
             self._kept_version = self.version
-            self._forget_holders(lambda _: True)
             yield arrays
 
     def bring(self) -> None:
@@ -269,9 +297,11 @@ class Attachment(Readable):
     def _gather(self) -> Arrays:
         layout = self._layout
         assert layout is not None  # steps are taken where blocks are held
-        found = layout.ask_all("attached arrays were asked for", "blocks", layout.name, self.news())
+        question = "blocks", layout.name, self.version, self.steps()
+        answers = layout.ask("attached arrays were asked for", *question)
+        layout.note(self.version, answers)
+        found = {number: arrays for blocks in answers.values() for number, arrays in blocks.items()}
         lost = set(range(len(layout.sizes))) - set(found)
-        self._forget_holders(lost.__contains__)
         found |= {number: self._repeat(layout, number) for number in lost}
         gathered: Arrays = {}
         count = sum(layout.sizes)
@@ -286,7 +316,7 @@ class Attachment(Readable):
     def _repeat(self, layout: Layout, number: int, until: int | None = None) -> Arrays:
         """A block's arrays, made again by the steps since those that are kept."""
         rows = layout.rows(number)
-        arrays = {name: array[rows].copy() for name, array in self._arrays.items()}
+        arrays = {name: array.copy() for name, array in rows_of(self._arrays, rows).items()}
         tickets = {t: each for logged in self._log for t, each in logged.evaluations.items()}
         made: dict[str, dict[int, Any]] = {}
         for logged in self._log:
@@ -354,11 +384,9 @@ class Attachment(Readable):
 
     # ---- calls
 
-    def settle(self, workers: Workers, spread: Holdings) -> Layout | None:
-        """Gives the workers the blocks that they are to evaluate, unless they have them.
-
-        None if another evaluation, which is cut otherwise, uses the arrays.
-        """
+    def settle(self, workers: Workers, spread: Holdings) -> tuple[Layout, dict[str, Blocks]] | None:
+        """The layout for a call, and by address the blocks that workers lack; None if another
+        evaluation, which is cut otherwise, uses the arrays."""
         with self._lock:
             if self._layout is None or self._layout.spread is not spread:
                 if self._readers > 1:
@@ -366,59 +394,26 @@ class Attachment(Readable):
                 self.collect()
                 self._layouts += 1
                 self._cut_as(Layout(f"{self._key}-{self._layouts}", workers, spread))
-            layout, asked = self._layout, spread.asked()
-            assert layout is not None
-            if layout.asked is not asked:
-                self._give(layout, asked)
-            return layout
-
-    def _give(self, layout: Layout, asked: Mapping[str, Asked]) -> None:
-        lacking = {
-            address: [n for n in of.numbers if layout.holders[n] != address]
-            for address, of in asked.items()
-        }
-        if any(lacking.values()):
-            arrays = self.collect()
-            questions = {
-                address: pack(
-                    ("put", layout.name, self.version, blocks_of(layout, arrays, numbers))
-                )
-                for address, numbers in lacking.items()
-                if numbers
-            }
-            layout.addresses.update(questions)
-            given = layout.ask("attached arrays were sent to workers", questions)
-            for address, numbers in lacking.items():
-                for number in numbers:
-                    layout.holders[number] = address if address in given else None
-        layout.asked = asked
-
-    def lose(self, address: str) -> None:
-        """Notes that a worker has not what it should have."""
-        with self._lock:
             layout = self._layout
-            if layout is not None:
-                self._forget_holders(lambda number: layout.holders[number] == address)
+            assert layout is not None
+            lacking = layout.lacking(spread.asked(), self._kept_version)
+            arrays = self.collect() if lacking else {}
+            return layout, {
+                address: Blocks({n: rows_of(arrays, layout.rows(n)) for n in numbers})
+                for address, numbers in lacking.items()
+            }
 
-    def _forget_holders(self, is_lost: Callable[[int], bool]) -> None:
-        if self._layout is not None:
-            holders = enumerate(self._layout.holders)
-            self._layout.holders = [None if is_lost(n) else address for n, address in holders]
-            if None in self._layout.holders:
-                self._layout.asked = None
+    def steps(self) -> Steps:
+        """The steps that some workers may not have taken."""
+        return Steps([logged.step for logged in self._log if logged.holds])
 
-    def news(self) -> News:
-        """What a call tells workers: the steps that some may not have taken."""
-        steps = [logged.step for logged in self._log if logged.holds]
-        return News(self.version, steps, list(self.dropped))
-
-    def told(self, news: News) -> None:
-        """Notes that all workers know the news."""
+    def taken(self, version: int, dropped: Sequence[str]) -> None:
+        """Notes that all workers have taken the steps to a version, and dropped some calls."""
         with self._lock:
             for logged in self._log:
-                if logged.step.version <= news.version:
+                if logged.step.version <= version:
                     logged.holds.clear()
-            while self.dropped and self.dropped[0] in news.dropped:
+            while self.dropped and self.dropped[0] in dropped:
                 self.dropped.popleft()
 
     def gradient(self, gradient: Gradient, name: str) -> np.ndarray:
@@ -431,12 +426,10 @@ class Attachment(Readable):
             layout = next(iter(tickets.values())).layout
             if any([each.layout is not layout for each in tickets.values()]):
                 return self._gradient_of_layouts(gradient, name)
-            kept = {
-                ticket: layout.ask_all(
-                    "a gradient was asked for", "kept", layout.name, each.call, ticket
-                )
-                for ticket, each in tickets.items()
-            }
+            kept: dict[str, dict[int, Any]] = {}
+            for ticket in tickets:
+                answers = layout.ask("a gradient was asked for", "kept", ticket)
+                kept[ticket] = {n: c for blocks in answers.values() for n, c in blocks.items()}
             array = self._arrays[name]
             return np.concatenate(
                 [
@@ -450,7 +443,7 @@ class Attachment(Readable):
     def _gradient_of_layouts(self, gradient: Gradient, name: str) -> np.ndarray:
         """The same of what was cut in several ways: each is brought here as a whole."""
         found = {
-            ticket: {0: self.gradient(Gradient(Kept(ticket), {ticket: each}, ()), name)}
+            ticket: {0: self.gradient(Gradient(KeptCotangent(ticket), {ticket: each}, ()), name)}
             for ticket, each in gradient.evaluations.items()
         }
         return gradient.expression.of_block(finder(found, 0), self._arrays[name])
@@ -490,5 +483,5 @@ def as_sent(changes: Sequence[Change]) -> Sequence[Change] | None:
         return None
 
 
-def blocks_of(layout: Layout, arrays: Arrays, numbers: Sequence[int]) -> dict[int, Arrays]:
-    return {n: {name: a[layout.rows(n)] for name, a in arrays.items()} for n in numbers}
+def rows_of(arrays: Arrays, rows: slice) -> Arrays:
+    return {name: array[rows] for name, array in arrays.items()}

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import dask
 import numpy as np
@@ -19,7 +19,6 @@ from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.placed.attached import Attached, AttachedGradient
-from daskgrad.placed.attached_steps import Kept
 from daskgrad.placed.attachment import (
     Attachment,
     Evaluation,
@@ -29,24 +28,27 @@ from daskgrad.placed.attachment import (
     RepeatableSum,
     nbytes_of,
 )
-from daskgrad.placed.connection import Connection, connection_of
+from daskgrad.placed.connection import Connection, connection_of, tell_all
 from daskgrad.placed.messages import (
+    FIXED,
+    POINT,
+    ROWS,
     AttachedRows,
     Frames,
     Parcel,
     abandoning,
-    frame_message,
-    frame_messages,
+    frame_entries,
     pack,
     unpack,
 )
-from daskgrad.placed.replicas import Replicated, replicated_in
+from daskgrad.placed.replicas import Replicated, Update, replicated_in
 from daskgrad.placed.request import Request, SpreadSum, Tree
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
 from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings, Spread
+from daskgrad.placed.updates import KeptCotangent
 from daskgrad.placed.worker import call_worker
-from daskgrad.placed.worker_store import News, Version, frame_versions
+from daskgrad.placed.worker_store import ticket_of
 from daskgrad.placed.worker_sums import (
     CannotFinish,
     ItemCotangents,
@@ -55,7 +57,6 @@ from daskgrad.placed.worker_sums import (
     merge_subtrees,
     own_numbers,
     place_in_sent,
-    ticket_of,
 )
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.sums.item_cotangents import ItemGradient, join, with_item_cotangents
@@ -66,76 +67,94 @@ from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
 
 # -------------------------------------------------------------------------------------------------
-# Attached calls: the attached arrays that the sums of a call use, and the gradients of these.
+# Attached arrays that the sums of a call use, and the gradients of these.
+
+
+class AttachedVersion(NamedTuple):
+    """The attached arrays of some shards as a request uses them; ``blocks`` go to the workers that
+    lack them, ``dropped`` are calls whose cotangents nobody needs any more."""
+
+    attachment: Attachment
+    layout: Layout
+    version: int
+    steps: Frames
+    blocks: Mapping[str, Frames]
+    dropped: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        return self.layout.name
+
+    def update(self, since: int | None) -> Update:
+        """The steps that a worker may lack, whose blocks are of any version."""
+        return 0, self.steps
 
 
 class AttachedUse:
     """The attached arrays among the items of some sums, through the attempts of one call."""
 
     def __init__(self, sums: Sequence[SpreadSum]):
-        self._given = sums
+        self._originals = sums
         self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
+        self.versions: list[AttachedVersion] = []
         fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
-        found = [whole.attachment for whole in wholes if isinstance(whole, Attached)]
-        self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
-        self._news: dict[int, tuple[Layout, News]] = {}  # by attachment
+        self._attachments: list[Attachment] = list(
+            dict.fromkeys(whole.attachment for whole in wholes if isinstance(whole, Attached))
+        )
 
     def reading(self) -> contextlib.ExitStack:
         """Nobody changes the arrays meanwhile."""
         with contextlib.ExitStack() as stack:
-            for each in self._attachments:
-                stack.enter_context(each.reading())
+            for attachment in self._attachments:
+                stack.enter_context(attachment.reading())
             return stack.pop_all()
 
-    def settle(self, connection: Connection) -> Sequence[SpreadSum]:
-        """The sums, after their workers were given the rows that they lack."""
+    def settle(self, connection: Connection) -> None:
+        """Finds out which blocks the workers lack."""
         if self.are_here:
-            return self.sums
-        spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
-        for each in self._given:
-            for field in [field for field in each.sent if isinstance(field, Attached)]:
-                if isinstance(each.spread, Holdings) and each.sample is None:
-                    spreads.setdefault(id(field.attachment), each.spread)
-        settled = {
-            id(each): each.settle(connection, spreads[id(each)])
-            for each in self._attachments
-            if id(each) in spreads
-        }
+            return
+        spreads: dict[Attachment, Holdings] = {}  # one for all sums
+        for each in self._originals:
+            if isinstance(each.spread, Holdings) and each.sample is None:
+                for field in [field for field in each.sent if isinstance(field, Attached)]:
+                    spreads.setdefault(field.attachment, each.spread)
+        self.versions = []
+        for attachment, spread in spreads.items():
+            settled = attachment.settle(connection, spread)
+            if settled is not None:
+                layout, lacking = settled
+                steps, blocks = attachment.steps(), {a: pack(each) for a, each in lacking.items()}
+                frames = pack(steps) if steps.steps else []
+                version, dropped = attachment.version, list(attachment.dropped)
+                self.versions.append(
+                    AttachedVersion(attachment, layout, version, frames, blocks, dropped)
+                )
+        self.sums = [
+            each._replace(sent=[self._as_sent(each, field) for field in each.sent])
+            for each in self._originals
+        ]
 
-        def sent(each: SpreadSum, field: Any) -> Any:
-            key = id(field.attachment) if isinstance(field, Attached) else None
-            if key in self._news and spreads[key] is each.spread and each.sample is None:
-                layout, news = self._news[key]
-                return AttachedRows(layout.name, field.name, news.version)
-            return brought_here(field)
+    def _as_sent(self, each: SpreadSum, field: Any) -> Any:
+        if isinstance(field, Attached) and each.sample is None:
+            version = self._version_of(field.attachment)
+            if version is not None and version.layout.spread is each.spread:
+                return AttachedRows(version.name, field.name)
+        return brought_here(field)
 
-        self._news = {
-            id(each): (layout, each.news())
-            for each in self._attachments
-            if (layout := settled.get(id(each))) is not None
-        }
-        self.sums = [s._replace(sent=[sent(s, field) for field in s.sent]) for s in self._given]
-        return self.sums
+    def _version_of(self, attachment: Attachment) -> AttachedVersion | None:
+        return next((each for each in self.versions if each.attachment is attachment), None)
 
-    def news(self) -> dict[str, Frames]:
-        """What the call tells the workers, by layout."""
-        return {layout.name: pack(news) for layout, news in self._news.values()}
-
-    def told(self) -> None:
-        for each in self._attachments:
-            if id(each) in self._news:
-                each.told(self._news[id(each)][1])
+    def taken(self) -> None:
+        """Notes that all workers have the versions."""
+        for each in self.versions:
+            each.attachment.taken(each.version, each.dropped)
 
     def abandon(self, call: str) -> None:
         """Nobody needs what workers may keep of this call, also if they get it later than this."""
-        for each in self._attachments:
-            each.dropped.append(call)
-
-    def lose(self, address: str) -> None:
-        for each in self._attachments:
-            each.lose(address)
+        for attachment in self._attachments:
+            attachment.dropped.append(call)
 
     # ---- gradients
 
@@ -143,56 +162,47 @@ class AttachedUse:
         self, totals: Sequence[Captured], call: str, parcels: Sequence[Parcel]
     ) -> Sequence[Captured]:
         """The sums that the workers returned, with gradients of what they kept."""
-        own = [self._own(number) for number in range(len(totals))]
-        if not any(own):
+        fields = [self._kept_fields(number) for number in range(len(totals))]
+        if not any(fields):
             return totals
-        used = {id(field.attachment) for fields in own for field in fields.values()}
-        made = {
-            id(each): self._evaluation(each, own, call, parcels)
-            for each in self._attachments
-            if id(each) in used
-        }
-        return [
-            with_cotangents(
-                total,
-                {
-                    n: gradient(field, number, n, *made[id(field.attachment)])
-                    for n, field in of.items()
-                },
-            )
-            for number, (total, of) in enumerate(zip(totals, own, strict=True))
-        ]
+        gradients: list[dict[int, AttachedGradient]] = [{} for _ in totals]
+        for version in self.versions:
+            kept = [
+                (number, n, field)
+                for number, of_sum in enumerate(fields)
+                for n, field in of_sum.items()
+                if field.attachment is version.attachment
+            ]
+            if not kept:
+                continue
+            numbers = list(dict.fromkeys(number for number, _, _ in kept))
+            evaluation = self._evaluation(version, numbers, parcels)
+            hold = Hold(call, version.attachment.dropped)
+            for number, n, field in kept:
+                ticket = ticket_of(version.name, call, number, n)
+                gradient = Gradient(KeptCotangent(ticket), {ticket: evaluation}, (hold,))
+                gradients[number][n] = AttachedGradient(field, gradient)
+        return list(map(with_cotangents, totals, gradients))
 
-    def _own(self, number: int) -> dict[int, Attached]:
+    def _kept_fields(self, number: int) -> dict[int, Attached]:
         """The attached arrays that a sum differentiates and that stay, by their place among all
         fields that it differentiates."""
-        found = {}
-        for n, field in enumerate(own_numbers(self.sums[number].summand)):
-            place = place_in_sent(self.sums[number].summand, field)
-            if place is not None and isinstance(self.sums[number].sent[place], AttachedRows):
-                found[n] = self._given[number].sent[place]
-        return found
+        fields, each = {}, self.sums[number]
+        for n, field in enumerate(own_numbers(each.summand)):
+            place = place_in_sent(each.summand, field)
+            if place is not None and isinstance(each.sent[place], AttachedRows):
+                fields[n] = self._originals[number].sent[place]
+        return fields
 
     def _evaluation(
-        self,
-        attachment: Attachment,
-        own: Sequence[dict[int, Attached]],
-        call: str,
-        parcels: Sequence[Parcel],
-    ) -> tuple[Evaluation, Hold]:
-        """What is remembered of the call, and what makes the workers keep its cotangents."""
-        numbers = [
-            number
-            for number, fields in enumerate(own)
-            if any([field.attachment is attachment for field in fields.values()])
-        ]
-        layout, news = self._news[id(attachment)]
+        self, version: AttachedVersion, numbers: Sequence[int], parcels: Sequence[Parcel]
+    ) -> Evaluation:
+        """What is remembered of the sums of these numbers, so that they can be repeated."""
         inputs = [value for n in numbers for value in self.sums[n].inputs]
         cost = nbytes_of(inputs, [field for n in numbers for field in self.sums[n].sent])
-        is_remembered = cost <= attachment.limit and not replicated_in(inputs)
+        is_remembered = cost <= version.attachment.limit and not replicated_in(inputs)
         sums = {n: self._repeatable(n, parcels[n]) for n in numbers} if is_remembered else {}
-        evaluation = Evaluation(call, layout, news.version, sums)
-        return evaluation, Hold(call, attachment.dropped)
+        return Evaluation(version.layout, version.version, sums)
 
     def _repeatable(self, number: int, parcel: Parcel) -> RepeatableSum:
         each = self.sums[number]
@@ -205,14 +215,6 @@ class AttachedUse:
             spread.blocks,
             spread.block_items,
         )
-
-
-def gradient(
-    field: Attached, number: int, n: int, evaluation: Evaluation, hold: Hold
-) -> AttachedGradient:
-    """That of a field, which workers keep for the sum of this number as its n-th."""
-    ticket = ticket_of(evaluation.call, number, n)
-    return AttachedGradient(field, Gradient(Kept(ticket), {ticket: evaluation}, (hold,)))
 
 
 def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
@@ -287,9 +289,11 @@ class Call:
 
     def _begin(self) -> "Attempt":
         self._connection.prepare(self._spreads)
-        sums = self._attached.settle(self._connection)
-        request = Request(sums, self._asked())
-        return Attempt(self._connection, request, self._replicated, self._attached.news())
+        self._attached.settle(self._connection)
+        attached = self._attached.versions
+        blocks = [frames for each in attached for frames in each.blocks.values()]
+        request = Request(self._attached.sums, self._asked(), blocks)
+        return Attempt(self._connection, request, self._replicated, attached)
 
     def _asked(self) -> list[Mapping[str, Asked]]:
         """What is left; blocks of half as many workers that died as may die come last, one for each
@@ -377,12 +381,6 @@ class Call:
         """After an attempt in which workers could not finish: counts those that died, as Dask does
         for each task, and places again what was lost."""
         attempt = self._attempt
-        for reply in attempt.failures:
-            if reply["status"] == "no replicas":
-                unknown = {each.name: None for each in self._replicated}
-                self._connection.note_versions(reply["address"], unknown)
-            if reply["status"] == "no attached":
-                self._attached.lose(reply["address"])
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
             for number, asked in enumerate(attempt.plan.asked):
@@ -410,7 +408,7 @@ class Call:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
 
     def _add_up(self, results: Sequence[Result]) -> Sequence[Captured]:
-        self._attached.told()
+        self._attached.taken()
         totals = []
         for number, each in enumerate(self._sums):
             sums = [result.sums[number] for result in results]
@@ -442,17 +440,19 @@ class Attempt:
         connection: Connection,
         request: Request,
         replicated: Sequence[Replicated],
-        attached: Mapping[str, Frames],
+        attached: Sequence[AttachedVersion],
     ):
         self._connection = connection
-        self._replicated = replicated
+        arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
+        self._arrays = {array.name: array for array in arrays}
+        self._attached = attached
+        self._dropped = [call for each in attached for call in each.dropped]
         self._client = connection.client
         self.name = f"{connection.name}-{next(numbers)}"
         self.plan = request.plan
         self.request = request
-        self._attached = frame_messages(attached)
-        self._point = frame_message(request.point)
-        self._versions = {tree.address: self._versions_for(tree) for tree in request.plan.trees}
+        self._versions = {array.name: array.version for array in arrays}
+        self._sent = {tree.address: self._sent_to(tree) for tree in request.plan.trees}
         self.failures: list[dict[str, Any]] = []  # replies of workers that could not finish
         self._gone: dict[str, float] = {}  # when it was seen that the scheduler knows them no more
         self._is_stopped = False
@@ -476,10 +476,8 @@ class Attempt:
         except BaseException:
             self.abandon()
             raise
-        versions = {each.name: each.version for each in self._replicated}
         for address in [address for each in results for address in each.seconds]:
-            self._connection.sent(address, self.request.needed(address))
-            self._connection.note_versions(address, versions)
+            self._connection.note(address, self._needed(address))
         return results
 
     def _look(self) -> None:
@@ -495,7 +493,6 @@ class Attempt:
 
     async def _ask(self, tree: Tree) -> Result | None:
         """The result of the workers of a tree, unpacked while others still work."""
-        rows = self.request.rows
         try:
             reply = await call_worker(
                 self._client.rpc,
@@ -503,11 +500,9 @@ class Attempt:
                 self._connection.name,
                 call=self.name,
                 work=tree.work,
-                point=self._point,
-                parcels=frame_messages(self._lacking(tree.all_addresses)),
-                rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
-                versions=frame_versions(self._versions[tree.address]),
-                attached=self._attached,
+                sent=self._sent[tree.address],
+                versions=self._versions,
+                dropped=self._dropped,
             )
             result = unpack(reply)
             failures = result.failures
@@ -531,30 +526,45 @@ class Attempt:
             self._is_stopped = True
             in_loop(self._client, self._tell_all)
 
-    def _versions_for(self, tree: Tree) -> dict[str, Version]:
-        """The versions that are used, and what workers of the tree lack of them."""
-        return {each.name: self._version_for(each, tree) for each in self._replicated}
+    def _needed(self, address: str) -> dict[str, int]:
+        """The versions of what a worker needs in its store, by name."""
+        return {name: self._versions.get(name, FIXED) for name in self.plan.needed[address]}
 
-    def _version_for(self, each: Replicated, tree: Tree) -> Version:
-        known = [self._connection.version(a, each.name) for a in tree.all_addresses]
-        versions = [version for version in known if version is not None]
-        oldest = min(versions) if len(versions) == len(known) else None
-        if oldest == each.version:
-            return [each.version, None, []]
-        since, frames = each.update(oldest)
-        if since is None:  # until there is an answer nobody knows who has got it
-            for address in tree.all_addresses:
-                self._connection.note_versions(address, {each.name: None})
-        return [each.version, since, frames]
+    def _sent_to(self, tree: Tree) -> dict[str, dict[str, Frames]]:
+        """The entries that the workers of a tree lack, as a message holds them."""
+        of_all, rows = {POINT: self.request.point}, self.request.rows
+        for name, versions in self._lacking(tree).items():
+            if name not in self._arrays:
+                of_all[name] = self.request.parcels[name]
+                continue
+            known = [version for version in versions if version is not None]
+            oldest = min(known) if len(known) == len(versions) else None
+            since, frames = self._arrays[name].update(oldest)
+            if frames:
+                of_all[name] = frames
+            if since is None:  # until there is an answer nobody knows who has got it
+                for address in tree.all_addresses:
+                    self._connection.note(address, {name: None})
+        sent: dict[str, dict[str, Frames]] = {"": of_all}
+        for address in tree.all_addresses:
+            blocks = {each.name: each.blocks for each in self._attached}
+            entries = {name: of[address] for name, of in blocks.items() if address in of}
+            if address in rows:
+                entries[ROWS] = rows[address]
+            if entries:
+                sent[address] = entries
+        return frame_entries(sent, tree.all_addresses)
 
-    def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
-        """The parcels that one of these workers lacks."""
-        return {
-            digest: self.request.parcels[digest]
-            for address in asked
-            for digest in self.request.needed(address)
-            if digest not in self._connection.known(address)
-        }
+    def _lacking(self, tree: Tree) -> dict[str, list[int | None]]:
+        """By name, the versions of what one of these workers lacks."""
+        known: dict[str, list[int | None]] = {}
+        lacking: dict[str, None] = {}
+        for address in tree.all_addresses:
+            for name, version in self._needed(address).items():
+                known.setdefault(name, []).append(self._connection.version(address, name))
+                if known[name][-1] != version:
+                    lacking[name] = None
+        return {name: known[name] for name in lacking}
 
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for their answers."""
@@ -565,11 +575,7 @@ class Attempt:
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._connection.name)
-        calls = [
-            call_worker(self._client.rpc, address, handler, call=self.name)
-            for address in self.plan.addresses
-        ]
-        await asyncio.gather(*calls, return_exceptions=True)
+        await tell_all(self._client, self.plan.addresses, handler, {"call": self.name})
 
 
 def allowed_deaths() -> int:

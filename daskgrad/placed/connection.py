@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,8 +21,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.carriers import drop_oldest, kept_or_made
-from daskgrad.placed.messages import PARCELS, Frames, frame_message, releasing, unpack
+from daskgrad.autodiff.values.carriers import kept_or_made
+from daskgrad.placed.messages import FIXED, PARCELS, Frames, asking, frame_message, pack, unpack
 from daskgrad.placed.replicas import tell_when_gone
 from daskgrad.placed.spread import Holdings, Spread
 from daskgrad.placed.worker import EVENTS_EVERY, SumsPlugin, call_worker, this_process
@@ -133,8 +133,8 @@ class Connection:
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
-        self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
-        self._versions: dict[str, dict[str, int | None]] = {}  # by worker, of replicas it may have
+        # By worker, the versions of what it has by name; None: it may have any version, or none.
+        self._book: dict[str, dict[str, int | None]] = {}
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -175,68 +175,65 @@ class Connection:
             for each in spreads:
                 each.require_open()
             for reply in replies:
-                if reply["status"] == "no parcels":
-                    self._known.pop(reply["address"], None)
+                if reply["status"] == "missing":
+                    for name in reply["names"]:
+                        self._book.get(reply["address"], {}).pop(name, None)
                 if reply["status"] == "no plugin":
                     self._is_registered = False
             self._register()
             self._look()
             self._settle(spreads)
 
-    def known(self, address: str) -> Container[str]:
-        """The digests of the parcels that a worker has."""
-        return self._known.setdefault(address, {})
-
-    def sent(self, address: str, digests: Collection[str]) -> None:
-        """Notes that a worker has these parcels now, and may have dropped its oldest."""
-        known = self._known.setdefault(address, {})
-        for digest in digests:
-            known.pop(digest, None)
-            known[digest] = None
-        drop_oldest(known, max(PARCELS, len(digests)))
-
     def version(self, address: str, name: str) -> int | None:
-        """The version of a replicated array that a worker has; None if it may have none."""
-        return self._versions.get(address, {}).get(name)
+        """The version that a worker has under a name; None if it may have none."""
+        return self._book.get(address, {}).get(name)
 
-    def note_versions(self, address: str, versions: Mapping[str, int | None]) -> None:
-        """Notes that a worker has these versions now; None: it may have any, or none."""
-        self._versions.setdefault(address, {}).update(versions)
+    def note(self, address: str, versions: Mapping[str, int | None]) -> None:
+        """Notes that a worker has these versions now, and may have dropped its oldest parcels."""
+        book = self._book.setdefault(address, {})
+        for name, version in versions.items():
+            book.pop(name, None)
+            book[name] = version
+        if len(book) > PARCELS:
+            parcels = [name for name, version in list(book.items()) if version == FIXED]
+            needed = sum([version == FIXED for version in versions.values()])
+            for name in parcels[: -max(PARCELS, needed)]:
+                book.pop(name, None)
 
     def release(self, name: str) -> None:
         """Tells the workers that a replicated array is gone; waits for nobody.
 
         It may be called in any thread, since the garbage collector does.
         """
-        by_worker = list(self._versions.items())
-        holders = [address for address, versions in by_worker if name in versions]
-        self.tell(holders, releasing(self.name), replica=name)
+        book = list(self._book.items())
+        self.tell([address for address, names in book if name in names], "forget", name)
 
-    def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None:
-        """Tells workers something, in any thread, if they are there; waits for nobody."""
+    def tell(self, addresses: Collection[str], method: str, name: str) -> None:
+        """Has the stores of workers drop something, by a method of ``Store``; waits for nobody.
+
+        It may be called in any thread.
+        """
+        for address in addresses:
+            self._book.get(address, {}).pop(name, None)
         client = self._client()
         is_open = client is not None and client.status in CONNECTED
         if addresses and is_open and self._is_registered:
-            in_loop(client, partial(self._tell, client, addresses, handler, message))
+            message = {"question": pack((method, name))}
+            in_loop(client, partial(tell_all, client, addresses, asking(self.name), message))
 
-    async def _tell(
-        self, client: Client, addresses: Collection[str], handler: str, message: dict[str, Any]
-    ) -> None:
-        calls = [call_worker(client.rpc, a, handler, **message) for a in addresses]
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]:
-        """What workers answer, by their addresses; those are left out that cannot."""
+    def ask(self, addresses: Collection[str], what: str, *question: Any) -> dict[str, Any]:
+        """The answers of workers' stores to the call of a method, by address, as far as they can
+        answer."""
         client = self._client()
-        if client is None or client.status not in CONNECTED or not questions:
+        if client is None or client.status not in CONNECTED or not addresses:
             return {}
 
-        gone = self.gone(questions)
-        there = {a: frame_message(frames) for a, frames in questions.items() if a not in gone}
+        gone, frames = self.gone(addresses), frame_message(pack(question))
+        there = [address for address in addresses if address not in gone]
 
-        async def ask_one(address: str, frames: Frames) -> Frames | None:
+        async def ask_one(address: str) -> Frames | None:
             try:
-                return await call_worker(client.rpc, address, handler, question=frames)
+                return await call_worker(client.rpc, address, asking(self.name), question=frames)
             except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
                 if "exception_text" in unfinished.reply:
                     logger.warning(
@@ -245,7 +242,7 @@ class Connection:
                 return None
 
         async def ask_all() -> list[Frames | None]:
-            return await asyncio.gather(*[ask_one(*pair) for pair in there.items()])
+            return await asyncio.gather(*map(ask_one, there))
 
         def require_there() -> None:
             if self.gone(there):
@@ -256,7 +253,7 @@ class Connection:
             answers = zip(there, found, strict=True)
             return {address: unpack(each) for address, each in answers if each is not None}
         except CannotFinish:  # without those that are gone by now
-            return self.ask({a: questions[a] for a in there}, handler, what)
+            return self.ask(there, what, *question)
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """The workers among these that the scheduler does not know any more."""
@@ -270,7 +267,7 @@ class Connection:
             if self._users or not self._is_registered:
                 return
             self._is_registered = False
-            self._known, self._versions = {}, {}
+            self._book = {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 client = self.client  # waits, before another thread registers them again
                 for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
@@ -283,8 +280,7 @@ class Connection:
     def _look(self) -> None:
         self._workers = workers_of(self.client)
         self._looked = clock.seconds()
-        self._known = {a: known for a, known in self._known.items() if a in self._workers}
-        self._versions = {a: all_ for a, all_ in self._versions.items() if a in self._workers}
+        self._book = {a: names for a, names in self._book.items() if a in self._workers}
 
     def _register(self) -> None:
         if not self._is_registered:
@@ -306,6 +302,14 @@ class Connection:
             except OSError as error:
                 if isinstance(error, LateError) or attempt == ATTEMPTS - 1:
                     raise
+
+
+async def tell_all(
+    client: Client, addresses: Iterable[str], handler: str, message: Mapping[str, Any]
+) -> None:
+    """Calls a handler of workers, whether they are there or not."""
+    calls = [call_worker(client.rpc, address, handler, **message) for address in addresses]
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()

@@ -9,7 +9,7 @@ import hashlib
 import io
 import pickle
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -65,8 +65,18 @@ def frame_message(frames: Frames) -> Frames:
     ]
 
 
-def frame_messages(messages: Mapping[str, Frames]) -> dict[str, Frames]:
-    return {name: frame_message(frames) for name, frames in messages.items()}
+# By the address of the worker that needs them, "" for all: by name, the entries that go to workers.
+Sent = Mapping[str, Mapping[str, Frames]]
+POINT, ROWS = "point", "rows"  # entries of one request; all others go to the worker's store
+
+
+def frame_entries(sent: Sent, addresses: Container[str]) -> dict[str, dict[str, Frames]]:
+    """Entries for these workers, and for all, as a message holds them."""
+    return {
+        address: {name: frame_message(frames) for name, frames in entries.items()}
+        for address, entries in sent.items()
+        if not address or address in addresses
+    }
 
 
 def copy_frames(frames: Frames) -> Frames:
@@ -83,11 +93,10 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class AttachedRows:
-    """Stands among the rows of a request for those of an attached array, which the worker has."""
+    """Stands in a sum for an attached array, whose rows the workers have in blocks."""
 
     layout: str
     name: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,40 +120,46 @@ def key_of(key: str, move: int, number: int) -> str:
     return f"{key}-{move}-{number}"
 
 
-InParcels = tuple[tuple[int, str], ...]  # values that are parcels: (place among the others, digest)
+# Fields that a worker's store has: the place among the others, the name of the entry in the store,
+# and of attached arrays the name of the array there.
+InStore = tuple[tuple[int, str, str], ...]
 
 
 class JobMessage(NamedTuple):
     """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Asked``.
 
     ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
-    point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
-    that are parcels. ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum
-    is over a sample of these, or over slices of one.
+    point, which has ``None`` for inputs that are ``stored``; ``replicas`` are the names of the
+    replicated arrays in them. ``stored_rows`` are the fields of the items that the store has.
+    ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum is over a sample
+    of these, or over slices of one.
     """
 
     summand: str
     inputs: tuple[int, ...]
-    parcels: InParcels
+    stored: InStore
+    replicas: tuple[str, ...]
     block_count: int
     block_items: int
     key: str
     summation: str
     drawn: Literal["", "items", "slices"] = ""
-    kept_rows: InParcels = ()
+    stored_rows: InStore = ()
     runs: Sequence[tuple[int, ...]] = ()
     unit: int = 1
 
     @property
-    def digests(self) -> list[str]:
-        """The parcels that its worker needs."""
-        return [self.summand, *[digest for _, digest in (*self.parcels, *self.kept_rows)]]
+    def needed(self) -> list[str]:
+        """The names of what its worker needs in its store."""
+        stored = [name for _, name, _ in (*self.stored, *self.stored_rows)]
+        return [self.summand, *stored, *self.replicas]
 
 
 # -------------------------------------------------------------------------------------------------
 # Parcels: values that a worker keeps under the digest of their bytes, and is sent once.
 
 PARCELS = 256  # that a worker keeps
+FIXED = -1  # the version of each parcel
 
 
 class Parcel(NamedTuple):
@@ -168,36 +183,6 @@ def digest_of(frames: Frames) -> str:
     for frame in frames:
         digest.update(frame)
     return digest.hexdigest()
-
-
-class Parcels:
-    """The parcels that a worker keeps: the last used, up to a number and a number of bytes.
-
-    It keeps all that one request needs, however large they are.
-    """
-
-    def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
-        self._limit = limit
-        self._nbytes = nbytes
-        self._kept: dict[str, Unopened] = {}
-
-    def receive(self, parcels: Mapping[str, Frames], needed: Iterable[str]) -> list[str]:
-        """Keeps new parcels, drops the oldest ones; returns which of ``needed`` are missing."""
-        self._kept.update({digest: Unopened(frames) for digest, frames in parcels.items()})
-        needed = list(dict.fromkeys(needed))
-        for digest in needed:
-            if digest in self._kept:
-                self._kept[digest] = self._kept.pop(digest)  # used last
-        while self._is_full() and next(iter(self._kept)) not in needed:
-            del self._kept[next(iter(self._kept))]
-        return [digest for digest in needed if digest not in self._kept]
-
-    def __getitem__(self, digest: str) -> "Unopened":
-        return self._kept[digest]
-
-    def _is_full(self) -> bool:
-        total = sum([parcel.nbytes for parcel in self._kept.values()])
-        return len(self._kept) > self._limit or total > self._nbytes
 
 
 class Unopened:
@@ -243,7 +228,7 @@ def slices_of(indices: np.ndarray, size: int) -> list[tuple[int, int]]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Handlers: what those of a worker are called, beside the one that evaluates sums.
+# Handlers of a worker, by their names, beside the one that evaluates sums.
 
 
 def abandoning(name: str) -> str:
@@ -251,14 +236,9 @@ def abandoning(name: str) -> str:
     return name + "-abandon"
 
 
-def releasing(name: str) -> str:
-    """The name of the handler that releases replicas."""
-    return name + "-release"
-
-
-def attaching(name: str) -> str:
-    """The name of the handler for attached arrays."""
-    return name + "-attached"
+def asking(name: str) -> str:
+    """The name of the handler that calls a method of the worker's store."""
+    return name + "-ask"
 
 
 # -------------------------------------------------------------------------------------------------

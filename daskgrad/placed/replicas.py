@@ -21,6 +21,7 @@ from daskgrad.autodiff.values.memory import canonical_leaf, require_room
 from daskgrad.autodiff.values.rows import Rows, loose_rows
 from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.placed.messages import Frames, StandIn, pack
+from daskgrad.placed.updates import Entries, Whole
 
 # -------------------------------------------------------------------------------------------------
 # Readers: what evaluations use does not change before they have ended.
@@ -130,10 +131,10 @@ class Replicated(Readable):
         log = list(self._log)[-missed:]
         axes = log[0].axes if log else ()
         if since is None or missed > len(log) or any([each.axes != axes for each in log]):
-            return None, pack(self._owner)
+            return None, pack(Whole(self._owner))
         indices = np.unique(np.concatenate([each.indices for each in log]))
         values = loose_rows(self._owner.shape, axes, indices, indices).gather(self._owner)
-        return since, pack((axes, indices, values))
+        return since, pack(Entries(since, axes, indices, values))
 
 
 _forgetters: list[Callable[[str], None]] = []  # who wants to hear of arrays that are gone

@@ -16,7 +16,7 @@ from daskgrad.placed.messages import (
     LARGE_POINT,
     AttachedRows,
     Frames,
-    InParcels,
+    InStore,
     JobMessage,
     Parcel,
     Work,
@@ -24,7 +24,7 @@ from daskgrad.placed.messages import (
     pack,
     routes,
 )
-from daskgrad.placed.replicas import with_stand_ins
+from daskgrad.placed.replicas import replicated_in, with_stand_ins
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.spread import NOTHING_ASKED, Asked, Run, Spread
 from daskgrad.placed.worker_sums import place_in_sent
@@ -82,10 +82,12 @@ class Tree(NamedTuple):
 class Plan(NamedTuple):
     """What each worker does for a request, and for the next one, unless something changes.
 
-    ``asked`` is what each worker is asked for, sum by sum; kept, so that its id stays valid.
+    ``needed`` are the names of what each worker needs in its store. ``asked`` is what it is asked
+    for, sum by sum; kept, so that its id stays valid.
     """
 
     trees: Sequence[Tree]
+    needed: Mapping[str, Sequence[str]]
     asked: Sequence[Mapping[str, Asked]]
 
     @property
@@ -98,41 +100,44 @@ class Request:
     ``asked`` is what it asks of each of them, sum by sum.
 
     Summands, and large inputs that are not differentiated, are parcels: the next call probably has
-    the same ones. ``rows`` are of the items that a worker does not hold.
+    the same ones. ``rows`` are of the items that a worker does not hold; ``blocks`` are of attached
+    arrays, for the workers that lack them.
     """
 
-    def __init__(self, sums: Sequence[SpreadSum], asked: Sequence[Mapping[str, Asked]]):
+    def __init__(
+        self,
+        sums: Sequence[SpreadSum],
+        asked: Sequence[Mapping[str, Asked]],
+        blocks: Sequence[Frames] = (),
+    ):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
-        self._needed_by_all: dict[str, None] = {}
-        self._needed_by: dict[str, dict[str, None]] = {}
         self.summands: list[Parcel] = []  # of the sums
         with named_if_unsendable(parts_of(sums)):
             rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
             jobs = tuple(map(self._job, sums))
             self.point = pack(self._values)
             self.rows = pack_rows(rows)
-        is_large = self._is_large(len(self.rows))
+        is_large = self._is_large([*self.rows.values(), *blocks])
         self.plan = make_plan(jobs, rows, asked, is_large, sums[0].spread.plans)
 
-    def _is_large(self, workers: int) -> bool:
-        """Whether it is cheaper if workers pass on the point, and with it the rows of others."""
+    def _is_large(self, apart: Sequence[Frames]) -> bool:
+        """Whether it is cheaper if workers pass on the point, and with it what others get apart."""
         point = sum(map(len, self.point))
-        rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
-        return point >= LARGE_POINT and point * max(workers, 1) >= rows
+        nbytes = sum([len(frame) for frames in apart for frame in frames])
+        return point >= LARGE_POINT and point * max(len(self.rows), 1) >= nbytes
 
     def _job(self, each: SpreadSum) -> JobMessage:
-        model = each.model.sent()
         fields = each.summand.field_count
         numbers = range(fields, fields + len(each.inputs))
-        sent = list(map(with_stand_ins, each.inputs))
-        inputs, kept = self._set_aside(each, sent, numbers, self._needed_by_all)
-        self.summands.append(summand_parcel(model, each.summand))
+        inputs, stored = self._set_aside(each, list(map(with_stand_ins, each.inputs)), numbers)
+        self.summands.append(summand_parcel(each.model.sent(), each.summand))
         return JobMessage(
-            self._add(self.summands[-1], self._needed_by_all),
+            self._add(self.summands[-1]),
             tuple(map(self._place, inputs)),
-            kept,
+            stored,
+            tuple([known.name for known in replicated_in(each.inputs)]),
             each.leaves,
             each.spread.block_items,
             each.spread.key,
@@ -144,10 +149,10 @@ class Request:
         """The rows for each worker."""
         if not each.sent and each.sample is None:
             return {}
-        return {address: self._rows_of(each, address, of.runs) for address, of in asked.items()}
+        return {address: self._rows_of(each, of.runs) for address, of in asked.items()}
 
-    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "WorkerItems":
-        needed, size = self._needed_by.setdefault(address, {}), each.spread.block_items
+    def _rows_of(self, each: SpreadSum, runs: Sequence[Run]) -> "WorkerItems":
+        size = each.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
         drawn = [] if each.sample is None else each.sample.runs(runs, size)
         if each.sample is not None:
@@ -158,33 +163,28 @@ class Request:
             else [field[start:stop] for start, stop in bounds]
             for field in each.sent
         ]
-        numbers = map(each.field, range(len(rows)))
-        fields, kept = self._set_aside(each, rows, numbers, needed)
-        return WorkerItems(fields, list(map(tuple, drawn)), kept)
+        fields, stored = self._set_aside(each, rows, map(each.field, range(len(rows))))
+        return WorkerItems(fields, list(map(tuple, drawn)), stored)
 
     def _set_aside(
-        self,
-        each: SpreadSum,
-        values: Sequence[Any],
-        numbers: Iterable[int],
-        needed: dict[str, None],
-    ) -> tuple[list[Any], InParcels]:
-        """Makes parcels of large values that are not differentiated; leaves ``None`` for them."""
-        rest, kept = list(values), []
+        self, each: SpreadSum, values: Sequence[Any], numbers: Iterable[int]
+    ) -> tuple[list[Any], InStore]:
+        """Leaves ``None`` for attached arrays, and for large values that are not differentiated, of
+        which it makes parcels."""
+        sent, stored = list(values), []
         for place, (number, value) in enumerate(zip(numbers, values, strict=True)):
-            if not each.is_active(number) and is_kept(value):
-                kept.append((place, self._add(Parcel.of(value), needed)))
-                rest[place] = None
-        return rest, tuple(kept)
+            if isinstance(value, AttachedRows):
+                stored.append((place, value.layout, value.name))
+            elif not each.is_active(number) and is_kept(value):
+                stored.append((place, self._add(Parcel.of(value)), ""))
+            else:
+                continue
+            sent[place] = None
+        return sent, tuple(stored)
 
-    def _add(self, parcel: Parcel, needed: dict[str, None]) -> str:
+    def _add(self, parcel: Parcel) -> str:
         self.parcels[parcel.digest] = parcel.frames
-        needed[parcel.digest] = None
         return parcel.digest
-
-    def needed(self, address: str) -> list[str]:
-        """The digests of the parcels that a worker needs."""
-        return [*self._needed_by_all, *self._needed_by.get(address, ())]
 
     def _place(self, value: Any) -> int:
         """The place of a value in the point, which has each object once."""
@@ -206,12 +206,12 @@ class WorkerItems(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
     ``drawn`` says, run by run, which of the items that it holds are in a sample (``DrawnRun``).
-    ``kept`` are the fields that are parcels; ``fields`` has ``None`` for them.
+    ``stored`` are the fields that its store has; ``fields`` has ``None`` for them.
     """
 
     fields: list[Any]
     drawn: list[tuple]
-    kept: InParcels
+    stored: InStore
 
     @property
     def sent(self) -> tuple[list[Any], list[tuple]]:
@@ -250,19 +250,25 @@ def make_plan(
         works = [Work(a, [message_for(a, *each) for each in sums]) for a in there]
         trees = routes(works, is_large)
         sent = [Tree(tree.address, addresses(tree), pickle.dumps(tree)) for tree in trees]
-        return Plan(sent, asked)
+        needed = {work.address: needed_by(work) for work in works}
+        return Plan(sent, needed, asked)
 
-    kept = tuple([tuple([(address, of.kept) for address, of in each.items()]) for each in rows])
-    return kept_or_made(plans, (jobs, kept, tuple(map(id, asked)), is_large), make, PLANS)
+    stored = tuple([tuple([(address, of.stored) for address, of in each.items()]) for each in rows])
+    return kept_or_made(plans, (jobs, stored, tuple(map(id, asked)), is_large), make, PLANS)
+
+
+def needed_by(work: Work) -> list[str]:
+    """The names of what a worker needs in its store."""
+    return list(dict.fromkeys(name for job in work.jobs for name in job.needed))
 
 
 def message_for(
     address: str, job: JobMessage, rows: Mapping[str, WorkerItems], asked: Mapping[str, Asked]
 ) -> JobMessage:
     """A job for one worker; its runs are plain tuples, in half the bytes."""
-    kept = rows[address].kept if address in rows else ()
+    stored = rows[address].stored if address in rows else ()
     runs, unit = asked.get(address, NOTHING_ASKED)
-    return job._replace(kept_rows=kept, runs=list(map(tuple, runs)), unit=unit)
+    return job._replace(stored_rows=stored, runs=list(map(tuple, runs)), unit=unit)
 
 
 # ------------------------------------------------------------- summands, which are mostly the same

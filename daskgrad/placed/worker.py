@@ -21,21 +21,23 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.autodiff.values import clock
 from daskgrad.placed.messages import (
+    FIXED,
+    POINT,
+    ROWS,
     Frames,
-    Parcels,
+    Sent,
     Unopened,
     Work,
     abandoning,
     addresses,
-    attaching,
+    asking,
     copy_frames,
+    frame_entries,
     frame_message,
-    frame_messages,
     pack,
-    releasing,
     unpack,
 )
-from daskgrad.placed.worker_store import AttachedBlocks, Replicas, Version, frame_versions
+from daskgrad.placed.worker_store import Store
 from daskgrad.placed.worker_sums import (
     CannotFinish,
     Job,
@@ -97,8 +99,7 @@ EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 
 NO_ROWS = Unopened(pack(()))
-NO_FRAMES: Mapping[str, Frames] = {}
-NO_VERSIONS: Mapping[str, Version] = {}
+NO_VERSIONS: Mapping[str, int] = {}
 
 
 @dataclass(eq=False)
@@ -113,24 +114,21 @@ class SumsPlugin(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         self._worker = worker
-        self._parcels = Parcels()
-        self._replicas = Replicas()
-        self._attached = AttachedBlocks()
+        self._store = Store()
         # A thread that no task holds, since tasks wait for answers.
         self._answering = ThreadPoolExecutor(1, thread_name_prefix="daskgrad-attached")
         self._running: set[str] = set()
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
-        worker.handlers[releasing(self.name)] = self.release
-        worker.handlers[attaching(self.name)] = self.ask_attached
+        worker.handlers[asking(self.name)] = self.ask
         if self._sets_malloc():
             allocator.keep_freed_memory()
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         self._answering.shutdown(wait=False)
-        for handler in (self.name, *[of(self.name) for of in (abandoning, releasing, attaching)]):
+        for handler in (self.name, abandoning(self.name), asking(self.name)):
             worker.handlers.pop(handler, None)
         if self._sets_malloc():
             allocator.restore()
@@ -148,24 +146,20 @@ class SumsPlugin(WorkerPlugin):
         self,
         call: str,
         work: bytes,
-        point: Frames,
-        parcels: Mapping[str, Frames] = NO_FRAMES,
-        rows: Mapping[str, Frames] = NO_FRAMES,
-        versions: Mapping[str, Version] = NO_VERSIONS,
-        attached: Mapping[str, Frames] = NO_FRAMES,
+        sent: Sent,
+        versions: Mapping[str, int] = NO_VERSIONS,
+        dropped: Collection[str] = (),
     ) -> dict[str, Any]:
         """Returns the partial sums of this worker and those below it, as far as they are there when
         the call ends or is given up, or says why it cannot.
 
-        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses, ``versions`` by
-        the names of replicated arrays, ``attached`` (``News``) by layouts of attached ones.
+        ``sent`` are new entries; ``versions`` are the versions of the arrays that the call uses,
+        ``dropped`` the calls whose results nobody wants any more.
         """
         self._running.add(call)
         self._log.wake()
         try:
-            message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
-            message |= {"versions": versions, "attached": attached}
-            result = await self._evaluate(pickle.loads(work), message)
+            result = await self._evaluate(call, pickle.loads(work), sent, versions, dropped)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
             return {"address": self._worker.address} | unfinished.reply
@@ -177,48 +171,54 @@ class SumsPlugin(WorkerPlugin):
     async def abandon(self, call: str) -> None:
         """The call is given up: begins no more blocks of it."""
         self._running.discard(call)
-        self._attached.drop(call)
+        self._store.drop(call)
 
-    async def release(self, replica: str) -> None:
-        """The array of this name is gone."""
-        self._replicas.forget(replica)
-
-    async def ask_attached(self, question: Frames) -> dict[str, Any]:
-        """Calls a method of ``AttachedBlocks``."""
+    async def ask(self, question: Frames) -> dict[str, Any]:
+        """Calls a method of ``Store``."""
         method, *args = unpack(question)
         try:
-            found = await in_thread(self._answering, getattr(self._attached, method), *args)
-            return {"status": "OK", "result": frame_message(pack(found))}
+            result = await in_thread(self._answering, getattr(self._store, method), *args)
+            return {"status": "OK", "result": frame_message(pack(result))}
         except Exception as error:
             return failed(error).reply
 
-    async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
-        for layout, news in message["attached"].items():
-            told = unpack(news)
-            self._running.difference_update(told.dropped)  # a call that came after its abandonment
-            await self._in_thread(self._attached.receive, layout, told)
-        if message["call"] not in self._running:
+    async def _evaluate(
+        self,
+        call: str,
+        work: Work,
+        sent: Sent,
+        versions: Mapping[str, int],
+        dropped: Collection[str],
+    ) -> Result:
+        of_all, local = [dict(sent.get(address, {})) for address in ("", work.address)]
+        point, rows = Unopened(of_all.pop(POINT)), local.pop(ROWS, None)
+        if of_all or local:
+            await self._in_thread(self._receive, versions, of_all, local)
+        for abandoned in dropped:  # a call may come after its abandonment
+            await self.abandon(abandoned)
+        if call not in self._running:
             raise CannotFinish("abandoned")
-        jobs = self._jobs(work, message)
-        below = [self._ask(child, message) for child in work.children]
-        own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
+        jobs = self._jobs(work, point, NO_ROWS if rows is None else Unopened(rows), versions)
+        message = {"call": call, "versions": versions, "dropped": dropped}
+        below = [self._ask(child, sent, message) for child in work.children]
+        own, *others = await all_or_first_error([self._own(call, jobs), *below])
         return await self._in_thread(merge_results, work.jobs, own, others) if others else own
 
-    async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
-        """The result of a worker below, which also gets the rows of those below it."""
-        rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
+    def _receive(self, versions: Mapping[str, int], *sent: Mapping[str, Frames]) -> None:
+        if self._is_with_client():
+            sent = tuple([{n: copy_frames(frames) for n, frames in of.items()} for of in sent])
+        self._store.receive(versions, *sent)
+
+    async def _ask(self, child: Work, sent: Sent, message: Mapping[str, Any]) -> Frames:
+        """The result of a worker below, which also gets the entries for those below it."""
         try:
             return await call_worker(
                 self._worker.rpc,
                 child.address,
                 self.name,
-                call=message["call"],
                 work=pickle.dumps(child),
-                point=frame_message(message["point"]),
-                parcels=frame_messages(message["parcels"]),
-                rows=frame_messages(rows),
-                versions=frame_versions(message["versions"]),
-                attached=frame_messages(message["attached"]),
+                sent=frame_entries(sent, addresses(child)),
+                **message,
             )
         except CannotFinish as unfinished:
             if unfinished.is_the_models:
@@ -226,26 +226,19 @@ class SumsPlugin(WorkerPlugin):
             nothing: list[dict] = [{} for _ in child.jobs]
             return pack(Result(nothing, nothing, {}, [unfinished.reply]))
 
-    def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
-        needed = [digest for job in work.jobs for digest in job.digests]
-        parcels = message["parcels"]
-        if parcels and self._is_with_client():
-            parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
-        if self._parcels.receive(parcels, needed):
-            raise CannotFinish("no parcels", address=self._worker.address)
-        if not self._replicas.receive(message["versions"], self._is_with_client()):
-            raise CannotFinish("no replicas", address=self._worker.address)
-        values = Unopened(message["point"])
-        sent = message["rows"].get(work.address)
-        rows = NO_ROWS if sent is None else Unopened(sent)
-        kept = self._parcels, self._replicas, self._attached
-        jobs = [
-            Job(job, n, values, rows, *kept, self._worker.state.nthreads)
-            for n, job in enumerate(work.jobs)
-        ]
-        for job in jobs:
-            if message["attached"] and not job.has_attached():
-                raise CannotFinish("no attached", address=self._worker.address)
+    def _jobs(
+        self, work: Work, point: Unopened, rows: Unopened, versions: Mapping[str, int]
+    ) -> list[Job]:
+        needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
+        missing = self._store.missing(needed)
+        if not missing:
+            threads = self._worker.state.nthreads
+            jobs = [
+                Job(job, n, point, rows, self._store, threads) for n, job in enumerate(work.jobs)
+            ]
+            missing = [layout for job in jobs for layout in job.missing_layouts()]
+        if missing:
+            raise CannotFinish("missing", address=self._worker.address, names=missing)
         return jobs
 
     async def _own(self, call: str, jobs: Sequence[Job]) -> Result:

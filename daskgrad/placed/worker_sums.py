@@ -16,17 +16,16 @@ from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.memory import canonical, canonical_leaf
 from daskgrad.autodiff.values.protection import read_only
 from daskgrad.placed.messages import (
-    AttachedRows,
     DrawnRun,
     Frames,
+    InStore,
     JobMessage,
-    Parcels,
     Unopened,
     key_of,
     slices_of,
     unpack,
 )
-from daskgrad.placed.worker_store import AttachedBlocks, Replicas
+from daskgrad.placed.worker_store import Store, ticket_of
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.cutting import join, take
@@ -121,23 +120,21 @@ class Job:
         number: int,
         values: Unopened,
         rows: Unopened,
-        parcels: Parcels,
-        replicas: Replicas,
-        attached: AttachedBlocks,
+        store: Store,
         threads: int,
     ):
         self._message = message
         self._number = number
-        self._summand = parcels[message.summand]
+        self._store = store
+        self._summand: Unopened = store[message.summand]
         self._values, self._rows = values, rows
-        self._replicas = replicas
-        self._attached = attached
-        self._kept = {place: parcels[digest] for place, digest in message.parcels}
-        self._kept_rows = {place: parcels[digest] for place, digest in message.kept_rows}
+        # Now: a later request may make the store drop them.
+        self._input_parcels = parcels_of(message.stored, store)
+        self._row_parcels = parcels_of(message.stored_rows, store)
+        self._attached = {p: (layout, name) for p, layout, name in message.stored_rows if name}
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
-        self.uses_attached = False
         self._lock = threading.Lock()
         if message.drawn:
             self._parts = list(drawn_parts(message, self._items_here()[1], threads))
@@ -203,7 +200,7 @@ class Job:
         """Evaluates a part, and adds it to the partial sums."""
         traced, sent = self._open()
         part, start = self._parts[number], clock.seconds()
-        rows = [self._rows_of(runs, part) for runs in sent]
+        rows = [self._rows_of(place, runs, part) for place, runs in enumerate(sent)]
         if part.indices is not None:
             items = join([*picked(part.indices, blocks, self._message.block_items)])
         else:
@@ -211,36 +208,40 @@ class Job:
         self._add(traced, part, rows, items)
         self.seconds[number] = clock.seconds() - start
 
-    def _rows_of(self, runs: Any, part: Part) -> Any:
+    def _rows_of(self, place: int, runs: Any, part: Part) -> Any:
         """The rows of a part in a field that the request brings, or in an attached array."""
-        if isinstance(runs, AttachedRows):
-            try:
-                return read_only(self._attached.rows(runs.layout, runs.name, part.blocks[0]))
-            except KeyError:  # released meanwhile, since the shards were closed
-                raise CannotFinish("no attached") from None
-        return runs[part.run][part.start : part.stop]
+        if place not in self._attached:
+            return runs[part.run][part.start : part.stop]
+        layout, name = self._attached[place]
+        try:
+            return read_only(self._store.rows(layout, name, part.blocks[0]))
+        except KeyError:  # released meanwhile, since the shards were closed
+            raise CannotFinish("missing", names=[layout]) from None
 
-    def has_attached(self) -> bool:
-        """Whether the attached arrays are here, in the version that is wanted."""
-        numbers = [block for part in self._parts for block in part.blocks]
-        attached = [each for each in self._items_here()[0] if isinstance(each, AttachedRows)]
-        self.uses_attached = bool(attached)
-        return all([self._attached.has(e.layout, e.version, numbers) for e in attached])
+    def missing_layouts(self) -> list[str]:
+        """The layouts of attached arrays of which a block is not here."""
+        blocks = [block for part in self._parts for block in part.blocks]
+        layouts = [layout for layout, _ in self._attached.values()]
+        return [layout for layout in layouts if not self._store.has(layout, blocks)]
+
+    @property
+    def uses_attached(self) -> bool:
+        return bool(self._attached)
 
     def keep_attached(self, call: str) -> None:
         """Keeps the cotangents of attached arrays here, out of the result."""
         _, summand = self._summand.value()
-        fields, size = self._items_here()[0], self._message.block_items
-        for n, number in enumerate(own_numbers(summand)):
-            place = place_in_sent(summand, number)
-            if place is None or not isinstance(fields[place], AttachedRows):
+        for n, field in enumerate(own_numbers(summand)):
+            place = place_in_sent(summand, field)
+            if place not in self._attached:
                 continue
-            blocks = {first // size: each[n][0] for first, each in self.item_cotangents.items()}
-            ticket = ticket_of(call, self._number, n)
-            self._attached.keep(fields[place].layout, call, {ticket: blocks})
+            layout, _ = self._attached[place]
+            size, cotangents = self._message.block_items, self.item_cotangents
+            blocks = {first // size: fields[n][0] for first, fields in cotangents.items()}
+            self._store.keep(ticket_of(layout, call, self._number, n), blocks)
             self.item_cotangents = {
-                first: (*each[:n], (None if each[n][0] is None else KEPT,), *each[n + 1 :])
-                for first, each in self.item_cotangents.items()
+                first: (*fields[:n], (None if fields[n][0] is None else KEPT,), *fields[n + 1 :])
+                for first, fields in cotangents.items()
             }
 
     def _add(self, traced: TracedSum, part: Part, rows: list[Any], items: Any) -> None:
@@ -259,14 +260,13 @@ class Job:
             if self._opened is None:
                 model, summand = self._summand.value()
                 values = self._values.value()
-                inputs = fill([values[place] for place in self._message.inputs], self._kept)
-                traced = TracedSum(model, summand, self._replicas.fill(inputs))
-                self._opened = traced, self._sent_here()
+                inputs = [values[place] for place in self._message.inputs]
+                inputs = with_parcels(inputs, self._input_parcels)
+                if self._message.replicas:
+                    inputs = self._store.fill(inputs)
+                rows = with_parcels(self._items_here()[0], self._row_parcels)
+                self._opened = TracedSum(model, summand, inputs), rows
             return self._opened
-
-    def _sent_here(self) -> list[Any]:
-        fields, _ = self._items_here()
-        return fill(fields, self._kept_rows)
 
     def _items_here(self) -> tuple[Sequence[Any], Sequence[tuple]]:
         """What the request brings of the items (``request.WorkerItems``)."""
@@ -286,13 +286,12 @@ def place_in_sent(summand: Summand, number: int) -> int | None:
     return None if number == summand.placed else number - 1
 
 
-def ticket_of(call: str, number: int, field: int) -> str:
-    """Under which workers keep the cotangents of a sum's n-th differentiated field."""
-    return f"{call}/{number}/{field}"
+def parcels_of(stored: InStore, store: Store) -> dict[int, Unopened]:
+    """The parcels among what a store has of some values, by their places."""
+    return {place: store[name] for place, name, array in stored if not array}
 
 
-def fill(values: Iterable[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
-    """The values, with those of the parcels at their places."""
+def with_parcels(values: Sequence[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
     return [parcels[n].value() if n in parcels else value for n, value in enumerate(values)]
 
 

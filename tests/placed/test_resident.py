@@ -125,7 +125,7 @@ def test_workers_that_forgot_or_lost_their_plugin_are_sent_everything_again(name
     gradient = dg.value_and_grad(lambda p: PROGRAMS[name](lambda items: shards, p, p[0]))
     expected = gradient(ROWS)
     plugin = connection_of(local).name
-    local.run(lambda dask_worker: dask_worker.plugins[plugin]._parcels._kept.clear())
+    local.run(lambda dask_worker: dask_worker.plugins[plugin]._store._entries.clear())
     assert_same(gradient(ROWS), expected)
     local.unregister_worker_plugin(plugin)
     assert_same(gradient(ROWS), expected)
@@ -145,8 +145,8 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(loca
 
         for number in range(20):
             assert_array_equal(gradient(shards, float(number)), gradient(ROWS, float(number)))
-        known = connection_of(local).known
-        assert {len(known(plan.worker)) for plan in shards.plan} == {8}
+        book = connection_of(local)._book
+        assert {len(book[plan.worker]) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= request.PLANS
 
 

@@ -42,10 +42,13 @@ def watch(client):
         handler = dask_worker.handlers[name]
         dask_worker.seen = []
 
-        async def evaluate(call, work, point, parcels=(), rows=()):
-            rows = dict(rows)
-            dask_worker.seen.append((dict(parcels), rows, work, point))
-            return await handler(call, work, point, dict(parcels), rows)
+        async def evaluate(call, work, sent, **others):
+            sent = {address: dict(entries) for address, entries in sent.items()}
+            of_all = dict(sent[""])
+            rows = {address: each["rows"] for address, each in sent.items() if "rows" in each}
+            point = of_all.pop("point")
+            dask_worker.seen.append((of_all, rows, work, point))
+            return await handler(call, work, sent, **others)
 
         dask_worker.handlers[name] = evaluate
 
@@ -260,7 +263,7 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(local):
 
 
 def test_rows_frames_are_those_of_the_columns():
-    kept = WorkerItems([None], [], ((0, "digest"),))
+    kept = WorkerItems([None], [], ((0, "digest", ""),))
     frames = pack_rows([{"a": WorkerItems([[ROWS]], [], ())}, {"b": kept}])
     (fields, drawn), (others, _) = unpack(frames["a"])
     assert_array_equal(fields[0][0], ROWS)
