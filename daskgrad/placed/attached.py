@@ -9,7 +9,7 @@ import numpy as np
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import AttachedElsewhere, CotangentElsewhere
 from daskgrad.autodiff.values.memory import canonical_leaf, require_room
-from daskgrad.placed.attachment import Attachment, Gradient
+from daskgrad.placed.attachment import Attachment, RemoteGradient
 from daskgrad.placed.updates import Added, Scaled
 
 
@@ -26,12 +26,12 @@ class Attached(AttachedElsewhere):
         attachment.users[self.name] = self
 
     def fetch(self) -> np.ndarray:
-        found = self.attachment.copy(self.name)
-        return np.zeros(self.shape, self.dtype) if found is None else found
+        array = self.attachment.rows(self.name, slice(None))
+        return np.zeros(self.shape, self.dtype) if array is None else array
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
-        found = self.attachment.rows(self.name, indices)
-        return np.zeros((len(indices), *self.shape[1:]), self.dtype) if found is None else found
+        rows = self.attachment.rows(self.name, indices)
+        return np.zeros((len(indices), *self.shape[1:]), self.dtype) if rows is None else rows
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return self.attachment.reading()
@@ -53,41 +53,41 @@ class AttachedGradient(CotangentElsewhere):
     ``np.asarray`` fetches it. It is lost with its worker if the array has changed since.
     """
 
-    def __init__(self, attached: Attached, kept: Gradient | np.ndarray):
+    def __init__(self, attached: Attached, kept: RemoteGradient | np.ndarray):
         self.attached = attached
         self.kept = kept
         self.shape, self.dtype = attached.shape, attached.dtype
-        if isinstance(kept, Gradient):
+        if isinstance(kept, RemoteGradient):
             attached.attachment.gradients[id(self)] = self
 
     def fetch(self) -> np.ndarray:
-        if isinstance(self.kept, Gradient):
+        if isinstance(self.kept, RemoteGradient):
             return self.attached.attachment.gradient(self.kept, self.attached.name)
         return self.kept.copy()
 
     def leave(self) -> None:
-        """Comes to this process, for good; stays as it is if it was lost."""
+        """Fetches the gradient into this process; it stays remote if a worker lost it."""
         with contextlib.suppress(RuntimeError):
             self.kept = self.fetch()
 
     def scaled(self, factor: Any) -> "AttachedGradient":
-        found = self.kept
-        assert isinstance(found, Gradient)  # arrays become gradients at the very end
-        scaled = found._replace(expression=Scaled(found.expression, factor))
-        return AttachedGradient(self.attached, scaled)
+        kept = self.kept
+        assert isinstance(kept, RemoteGradient)  # arrays become gradients at the very end
+        expression = Scaled(kept.expression, factor)
+        return AttachedGradient(self.attached, kept._replace(expression=expression))
 
     def plus(self, other: CotangentElsewhere) -> Any:
         assert isinstance(other, AttachedGradient)
         first, second = self.kept, other.kept
-        are_kept = isinstance(first, Gradient) and isinstance(second, Gradient)
-        if not are_kept or other.attached is not self.attached:
-            return self.fetch() + other.fetch()
-        assert isinstance(first, Gradient)
-        assert isinstance(second, Gradient)
-        expression = Added(first.expression, second.expression)
-        evaluations = first.evaluations | second.evaluations
-        gradient = Gradient(expression, evaluations, (*first.holds, *second.holds))
-        return AttachedGradient(self.attached, gradient)
+        if (
+            isinstance(first, RemoteGradient)
+            and isinstance(second, RemoteGradient)
+            and other.attached is self.attached
+        ):
+            expression = Added(first.expression, second.expression)
+            recipes, holds = first.recipes | second.recipes, (*first.holds, *second.holds)
+            return AttachedGradient(self.attached, RemoteGradient(expression, recipes, holds))
+        return self.fetch() + other.fetch()
 
 
 def attach(attachment: Attachment, count: int, array: Any) -> Attached:

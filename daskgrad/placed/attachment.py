@@ -1,33 +1,29 @@
-"""Attachment: the attached arrays of some shards, whose truth is known here without the arrays.
+"""Attachment: the client's record of the attached arrays of some shards.
 
-The client has the arrays of one version, and the steps since: what was evaluated, and what
-optimisers did with the cotangents. Workers hold the latest version, block by block, as copies that
-may be lost. What is lost is made again from here: the steps are repeated for its blocks. Now and
-then, before too much would have to be repeated, the arrays are brought here.
+The client has the arrays of one version, and the steps since: recipes of the cotangents that
+workers kept, and what optimisers did with these. Workers hold the latest version, block by block,
+as copies that may be lost. The client makes a lost block again by repeating the steps for it. It
+fetches the arrays before it would have to remember or to repeat too much.
 """
 
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.elsewhere import CotangentElsewhere, Update
-from daskgrad.autodiff.values.memory import canonical
+from daskgrad.autodiff.values.memory import canonical, of_its_own
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.placed.messages import (
-    AttachedRows,
-    Parcel,
-    copy_frames,
-    pack,
-    unpack,
-)
-from daskgrad.placed.replicas import Readable
+from daskgrad.placed.connection import Connection
+from daskgrad.placed.messages import AttachedRows, Parcel, copy_frames, pack, unpack
+from daskgrad.placed.replicas import Readable, replicated_in
+from daskgrad.placed.request import SpreadSum
 from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings
 from daskgrad.placed.updates import (
     Arrays,
@@ -35,18 +31,14 @@ from daskgrad.placed.updates import (
     Change,
     Expression,
     KeptCotangent,
-    Step,
-    Steps,
+    LatestSteps,
+    VersionStep,
     finder,
 )
 from daskgrad.sums.block_tasks import TracedSum
-from daskgrad.sums.cutting import Block
 
 # -------------------------------------------------------------------------------------------------
-# Evaluations: calls whose workers kept cotangents of attached arrays, and how to repeat them.
-#
-# A worker may be lost with what it kept. So the client remembers what a call was made of, as far as
-# that takes little memory, and evaluates lost blocks again.
+# Recipes: how the client repeats a call, for a worker that was lost with what it kept.
 
 
 class Hold:
@@ -57,186 +49,158 @@ class Hold:
 
 
 class RepeatableSum(NamedTuple):
-    """A sum as its workers got it: the parcel of its model and summand, the shared inputs, the
-    fields of the items beside the placed ones, and these in blocks."""
+    """A sum as its workers got it, with the parcel of its model and summand."""
 
-    name: str
+    sum: SpreadSum
     parcel: Parcel
-    inputs: Sequence[Any]
-    sent: Sequence[Any]
-    blocks: Sequence[Block]
-    block_items: int
 
     def cotangents(self, number: int, arrays: Arrays) -> list[Any]:
-        """Of the differentiated fields of a block's items, where ``arrays`` are the attached ones'.
+        """The cotangents of a block's differentiated fields, given its attached arrays.
 
         RuntimeError if a constant of the model has changed since.
         """
         if not self.parcel.is_intact():
             raise RuntimeError(
-                f"a worker was lost, and what the sum over {self.name!r} had kept there cannot be "
-                f"made again, since an argument that is not differentiated was changed in place; "
-                f"pass a new array instead"
+                f"a worker was lost, and what the sum over {self.sum.model.name!r} had kept there "
+                f"cannot be made again, since an argument that is not differentiated was changed "
+                f"in place; pass a new array instead"
             )
         model, summand = canonical(unpack(self.parcel.frames))
-        first, block = number * self.block_items, self.blocks[number]
-        stop = first + self.block_items
+        spread: Any = self.sum.spread
+        block = spread.blocks[number]
+        first, stop = block.first, block.first + len(block.items)
         rows = [
             arrays[field.name] if isinstance(field, AttachedRows) else field[first:stop]
-            for field in self.sent
+            for field in self.sum.sent
         ]
-        traced = TracedSum(model, summand, self.inputs)
+        traced = TracedSum(model, summand, self.sum.inputs)
         captured = traced.capture(first, *traced.fields(rows, block.items))
         return [leaves[0] for leaves in captured.pullback.item_cotangents]
 
 
-class Evaluation:
-    """A call that kept cotangents of attached arrays of one ``version``, in a ``Layout``.
+class Recipe:
+    """A call that kept cotangents of attached arrays of one ``version``, in a layout.
 
-    ``sums`` are those that differentiate them, by their numbers in the call; empty if the call is
-    not remembered.
+    ``sums`` are the sums that differentiate the arrays, by their numbers in the call; there are
+    none if the call is not remembered, since that takes more than ``limit`` bytes, or since
+    replicated arrays have changed.
     """
 
-    def __init__(self, layout: "Layout", version: int, sums: dict[int, RepeatableSum]):
-        self.layout, self.version, self.sums = layout, version, sums
-
-    @property
-    def cost(self) -> int:
-        """The bytes that it takes to remember it."""
-        return sum([nbytes_of(each.inputs, each.sent) for each in self.sums.values()])
+    def __init__(
+        self, layout: "BlockLayout", version: int, sums: dict[int, RepeatableSum], limit: int
+    ):
+        self.layout, self.version, self.sums = layout, version, {}
+        arguments = [(list(each.sum.inputs), list(each.sum.sent)) for each in sums.values()]
+        self.cost = nbytes(flatten(arguments)[0])
+        if self.cost <= limit and not replicated_in([inputs for inputs, _ in arguments]):
+            for (number, each), copies in zip(sums.items(), of_its_own(arguments), strict=True):
+                inputs, sent = copies
+                self.sums[number] = each._replace(sum=each.sum._replace(inputs=inputs, sent=sent))
 
     def cotangent(self, ticket: str, number: int, arrays: Arrays) -> Any:
-        """What was kept of a block under a ticket of this call, evaluated here."""
+        """The cotangent of a block that was kept under a ticket of the call, evaluated here."""
         _, place, field = ticket.rsplit("/", 2)
         return self.sums[int(place)].cotangents(number, arrays)[int(field)]
 
 
-def nbytes_of(inputs: Sequence[Any], sent: Sequence[Any]) -> int:
-    return nbytes(flatten((list(inputs), list(sent)))[0])
-
-
 # -------------------------------------------------------------------------------------- attachment
 
-STEPS = 128  # at most, that are repeated for what was lost
+STEPS = 128  # that are repeated at most
 LEAST = 2**20  # bytes that may be remembered, however small the arrays are
+LOST = "a gradient of an attached array is not there any more"
 
 
-class Gradient(NamedTuple):
-    """A cotangent that workers keep: how it is made of what they keep, and the calls of that."""
+class RemoteGradient(NamedTuple):
+    """A gradient that workers keep: its expression in kept cotangents, and how to repeat these."""
 
     expression: Expression
-    evaluations: dict[str, Evaluation]  # by ticket
+    recipes: dict[str, Recipe]  # by ticket
     holds: tuple[Hold, ...]
 
 
 class Logged(NamedTuple):
-    """A step, and what it needs to be repeated; ``holds`` until all workers have taken it."""
+    """A step, and how to repeat it; ``holds`` until all workers have taken it."""
 
-    step: Step
-    evaluations: dict[str, Evaluation]
+    step: VersionStep
+    recipes: dict[str, Recipe]
     holds: list[Hold]
 
 
-class Workers(Protocol):
-    """The workers of a client, as its connection knows them."""
-
-    def ask(self, addresses: Collection[str], what: str, *question: Any) -> dict[str, Any]: ...
-
-    def tell(self, addresses: Collection[str], method: str, name: str) -> None: ...
-
-    def version(self, address: str, name: str) -> int | None: ...
-
-    def note(self, address: str, versions: Mapping[str, int | None]) -> None: ...
-
-
 def as_change(update: Update) -> tuple[Change, Any]:
-    """What is done to each block, and the gradient."""
+    """The change of each block, and the gradient."""
     names = [slot.name for slot in update.slots]
-    how = (update.optimiser, update.rate, update.steps, names)
-    change = Change(update.array.name, KeptCotangent(""), *how)
+    options = update.optimiser, update.rate, update.steps, names
+    change = Change(update.array.name, KeptCotangent(""), *options)
     gradient = update.gradient
     return change, gradient.kept if isinstance(gradient, CotangentElsewhere) else gradient
 
 
-class Layout:
+class BlockLayout:
     """A way of cutting the arrays into blocks, and which worker holds which.
 
     The workers keep the blocks until it is released, and cotangents of them while it is there.
     """
 
-    def __init__(self, name: str, workers: Workers, spread: Holdings):
+    def __init__(self, name: str, connection: Connection, spread: Holdings):
         self.name = name
-        self.workers = workers
+        self._connection = connection
         self.spread: Holdings | None = spread
-        self._block_items = spread.block_items
-        self.sizes = [len(block.items) for block in spread.blocks]
+        self.slices = [slice(b.first, b.first + len(b.items)) for b in spread.blocks]
         self._asked: Mapping[str, Asked] = {}  # the blocks that workers got
         self._addresses: set[str] = set()
-        weakref.finalize(self, workers.tell, self._addresses, "forget", name).atexit = False
+        weakref.finalize(self, connection.tell, self._addresses, "forget", name).atexit = False
 
     def release(self) -> None:
         """Has the workers drop the blocks."""
         self.spread = None
-        self.workers.tell(self._addresses, "release", self.name)
-
-    def rows(self, number: int) -> slice:
-        start = number * self._block_items
-        return slice(start, start + self.sizes[number])
+        self._connection.tell(self._addresses, "release", self.name)
 
     def lacking(self, asked: Mapping[str, Asked], since: int) -> dict[str, list[int]]:
-        """The blocks that workers lack of those asked for, or have of a version before ``since``.
-
-        They count as unknown from now on.
-        """
+        """The blocks that workers lack, or have in a version before ``since``; they count as
+        unknown from now on."""
         lacking = {}
         for address, of in asked.items():
-            version = self.workers.version(address, self.name)
+            version = self._connection.version(address, self.name)
             is_known = version is not None and version >= since
             if is_known and of is self._asked.get(address):
                 continue
             held = self._asked.get(address, NOTHING_ASKED).numbers if is_known else []
-            numbers = sorted({*of.numbers} - {*held})
-            if numbers:
+            if numbers := sorted({*of.numbers} - {*held}):
                 lacking[address] = numbers
-                self.workers.note(address, {self.name: None})
+                self._connection.note(address, {self.name: None})
         self._asked = asked
         self._addresses.update(asked)
         return lacking
 
     def send_all_again(self) -> None:
-        """Workers count as having no blocks."""
         self._asked = {}
 
     def note(self, version: int, blocks: Mapping[str, Collection[int]]) -> None:
         """Notes that workers have these blocks in a version."""
         for address, numbers in blocks.items():
             if {*self._asked.get(address, NOTHING_ASKED).numbers} <= {*numbers}:
-                self.workers.note(address, {self.name: version})
+                self._connection.note(address, {self.name: version})
 
-    def ask(self, what: str, *question: Any) -> dict[str, dict[int, Any]]:
-        """The answers to one question, of all workers that may hold blocks, block by block."""
-        return self.workers.ask(sorted(self._addresses), what, *question)
+    def ask(self, purpose: str, *question: Any) -> dict[str, dict[int, Any]]:
+        """The answers of all workers that may hold blocks, block by block."""
+        return self._connection.ask(sorted(self._addresses), purpose, *question)
 
 
 class Attachment(Readable):
     """The arrays by name, with a row for each item; all have one version."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("arrays that are attached to its items")
         self.version = 0
         self.dropped: deque[str] = deque()  # calls whose cotangents nobody needs any more
         self.users: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.gradients: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._arrays: Arrays = {}
-        self._kept_version = 0  # that of the arrays here
+        self._kept_version = 0  # the version of the arrays here
         self._log: list[Logged] = []  # the steps since
-        self._layout: Layout | None = None
+        self._layout: BlockLayout | None = None
         self._layouts = 0
         self._key = f"attached-{uuid.uuid4().hex}"
-
-    @property
-    def what(self) -> str:
-        return "arrays that are attached to its items"
 
     # ---- the arrays here
 
@@ -254,17 +218,11 @@ class Attachment(Readable):
                     self._layout.send_all_again()
             return self._arrays
 
-    def copy(self, name: str) -> np.ndarray | None:
-        """An array in its latest version; None if nobody has filled it."""
+    def rows(self, name: str, indices: Any) -> np.ndarray | None:
+        """Rows of an array, in memory of their own; None if nobody has filled it."""
         with self._lock:
-            found = self.collect().get(name)
-            return None if found is None else found.copy()
-
-    def rows(self, name: str, indices: np.ndarray) -> np.ndarray | None:
-        """Some of its rows."""
-        with self._lock:
-            found = self.collect().get(name)
-            return None if found is None else found[indices]
+            array = self.collect().get(name)
+            return None if array is None else np.array(array[indices])
 
     @contextmanager
     def rewriting(self) -> Iterator[Arrays]:
@@ -289,7 +247,7 @@ class Attachment(Readable):
             self.collect()
             self._cut_as(None)
 
-    def _cut_as(self, layout: Layout | None) -> None:
+    def _cut_as(self, layout: BlockLayout | None) -> None:
         if self._layout is not None:
             self._layout.release()
         self._layout = layout
@@ -300,61 +258,59 @@ class Attachment(Readable):
         question = "blocks", layout.name, self.version, self.steps()
         answers = layout.ask("attached arrays were asked for", *question)
         layout.note(self.version, answers)
-        found = {number: arrays for blocks in answers.values() for number, arrays in blocks.items()}
-        lost = set(range(len(layout.sizes))) - set(found)
-        found |= {number: self._repeat(layout, number) for number in lost}
+        blocks = {n: arrays for of_worker in answers.values() for n, arrays in of_worker.items()}
         gathered: Arrays = {}
-        count = sum(layout.sizes)
-        for number, arrays in found.items():
-            for name, rows in arrays.items():
-                whole = gathered.get(name)
-                if whole is None:
-                    whole = gathered[name] = np.empty((count, *rows.shape[1:]), rows.dtype)
-                whole[layout.rows(number)] = rows
+        for number, rows in enumerate(layout.slices):
+            arrays = blocks[number] if number in blocks else self._repeat(layout, number)
+            for name, array in arrays.items():
+                if name not in gathered:
+                    shape = layout.slices[-1].stop, *array.shape[1:]
+                    gathered[name] = np.empty(shape, array.dtype)
+                gathered[name][rows] = array
         return gathered
 
-    def _repeat(self, layout: Layout, number: int, until: int | None = None) -> Arrays:
-        """A block's arrays, made again by the steps since those that are kept."""
-        rows = layout.rows(number)
-        arrays = {name: array.copy() for name, array in rows_of(self._arrays, rows).items()}
-        tickets = {t: each for logged in self._log for t, each in logged.evaluations.items()}
+    def _repeat(self, layout: BlockLayout, number: int, until: int | None = None) -> Arrays:
+        """A block's arrays, made again by the steps since the version that is kept."""
+        rows = layout.slices[number]
+        arrays = {name: array[rows].copy() for name, array in self._arrays.items()}
+        recipes = {t: recipe for logged in self._log for t, recipe in logged.recipes.items()}
         made: dict[str, dict[int, Any]] = {}
         for logged in self._log:
             version = logged.step.version - 1
             if version == until:
                 break
-            for ticket, each in tickets.items():
-                if each.version == version and ticket not in made:
-                    made[ticket] = {number: each.cotangent(ticket, number, arrays)}
+            for ticket, recipe in recipes.items():
+                if recipe.version == version and ticket not in made:
+                    made[ticket] = {number: recipe.cotangent(ticket, number, arrays)}
             logged.step.take(arrays, finder(made, number))
         return arrays
 
     # ---- steps
 
     def ready(self, updates: Sequence[Update]) -> Callable[[], None]:
-        """What takes a step; gradients are arrays, or kept by workers.
+        """A function that takes a step; gradients are arrays, or kept by workers.
 
         Errors come before that. No evaluation uses the arrays meanwhile (``without_readers``).
         """
         changes = list(map(as_change, updates))
         gradients = [gradient for _, gradient in changes]
+        are_of_rows = any([change.is_of_rows for change, _ in changes])
         if self._are_repeatable(gradients) and self._is_much(gradients):
-            self.collect()  # what was evaluated before cannot be repeated any more
-        if self._are_repeatable(gradients) and not any([each.is_of_rows for each, _ in changes]):
-            sent = as_sent([each._replace(gradient=of.expression) for each, of in changes])
+            self.collect()  # after that nothing before can be repeated
+        if self._are_repeatable(gradients) and not are_of_rows:
+            sent = as_sent([change._replace(gradient=g.expression) for change, g in changes])
             if sent is not None:
                 return partial(self._note, sent, gradients)
-        here = [
-            (each, self.gradient(of, each.name) if isinstance(of, Gradient) else of)
-            for each, of in changes
+        local = [
+            (change, self.gradient(g, change.name) if isinstance(g, RemoteGradient) else g)
+            for change, g in changes
         ]
-        return partial(self._step_here, here)
+        return partial(self._step_here, local)
 
-    def _note(self, changes: Sequence[Change], gradients: Sequence[Gradient]) -> None:
+    def _note(self, changes: Sequence[Change], gradients: Sequence[RemoteGradient]) -> None:
         holds = [hold for gradient in gradients for hold in gradient.holds]
         self.version += 1
-        step = Step(self.version, changes)
-        self._log.append(Logged(step, evaluations_of(gradients), holds))
+        self._log.append(Logged(VersionStep(self.version, changes), recipes_of(gradients), holds))
 
     def _step_here(self, changes: Sequence[tuple[Change, np.ndarray]]) -> None:
         with self.rewriting() as arrays:
@@ -363,18 +319,20 @@ class Attachment(Readable):
 
     def _are_repeatable(self, gradients: Sequence[Any]) -> bool:
         """Whether the cotangents are kept by workers, and could be made again if they were lost."""
-        if not all([isinstance(gradient, Gradient) for gradient in gradients]):
-            return False
-        used = evaluations_of(gradients).values()
-        return all([each.layout is self._layout and self._is_remembered(each) for each in used])
+        return all([isinstance(gradient, RemoteGradient) for gradient in gradients]) and all(
+            [
+                recipe.layout is self._layout and self._is_remembered(recipe)
+                for recipe in recipes_of(gradients).values()
+            ]
+        )
 
-    def _is_remembered(self, each: Evaluation) -> bool:
-        return bool(each.sums) and each.version >= self._kept_version
+    def _is_remembered(self, recipe: Recipe) -> bool:
+        return bool(recipe.sums) and recipe.version >= self._kept_version
 
-    def _is_much(self, more: Sequence[Gradient]) -> bool:
+    def _is_much(self, more: Sequence[RemoteGradient]) -> bool:
         """Whether a log with these gradients would be too long."""
-        logged = [each for one in self._log for each in one.evaluations.values()]
-        cost = sum([each.cost for each in {*logged, *evaluations_of(more).values()}])
+        recipes = {*recipes_of(self._log).values(), *recipes_of(more).values()}
+        cost = sum([recipe.cost for recipe in recipes])
         return len(self._log) >= STEPS or cost > self.limit
 
     @property
@@ -384,28 +342,32 @@ class Attachment(Readable):
 
     # ---- calls
 
-    def settle(self, workers: Workers, spread: Holdings) -> tuple[Layout, dict[str, Blocks]] | None:
+    def settle(
+        self, connection: Connection, spread: Holdings
+    ) -> tuple[BlockLayout, dict[str, Blocks]] | None:
         """The layout for a call, and by address the blocks that workers lack; None if another
         evaluation, which is cut otherwise, uses the arrays."""
         with self._lock:
-            if self._layout is None or self._layout.spread is not spread:
+            layout = self._layout
+            if layout is None or layout.spread is not spread:
                 if self._readers > 1:
                     return None
                 self.collect()
                 self._layouts += 1
-                self._cut_as(Layout(f"{self._key}-{self._layouts}", workers, spread))
-            layout = self._layout
-            assert layout is not None
+                layout = BlockLayout(f"{self._key}-{self._layouts}", connection, spread)
+                self._cut_as(layout)
             lacking = layout.lacking(spread.asked(), self._kept_version)
             arrays = self.collect() if lacking else {}
             return layout, {
-                address: Blocks({n: rows_of(arrays, layout.rows(n)) for n in numbers})
+                address: Blocks(
+                    {n: {name: a[layout.slices[n]] for name, a in arrays.items()} for n in numbers}
+                )
                 for address, numbers in lacking.items()
             }
 
-    def steps(self) -> Steps:
+    def steps(self) -> LatestSteps:
         """The steps that some workers may not have taken."""
-        return Steps([logged.step for logged in self._log if logged.holds])
+        return LatestSteps([logged.step for logged in self._log if logged.holds])
 
     def taken(self, version: int, dropped: Sequence[str]) -> None:
         """Notes that all workers have taken the steps to a version, and dropped some calls."""
@@ -416,63 +378,38 @@ class Attachment(Readable):
             while self.dropped and self.dropped[0] in dropped:
                 self.dropped.popleft()
 
-    def gradient(self, gradient: Gradient, name: str) -> np.ndarray:
-        """A cotangent that workers keep, brought here.
+    def gradient(self, gradient: RemoteGradient, name: str) -> np.ndarray:
+        """A gradient that workers keep, brought here.
 
         RuntimeError if it was lost with a worker, and the arrays have changed since.
         """
         with self._lock:
-            tickets = gradient.evaluations
-            layout = next(iter(tickets.values())).layout
-            if any([each.layout is not layout for each in tickets.values()]):
-                return self._gradient_of_layouts(gradient, name)
-            kept: dict[str, dict[int, Any]] = {}
-            for ticket in tickets:
-                answers = layout.ask("a gradient was asked for", "kept", ticket)
-                kept[ticket] = {n: c for blocks in answers.values() for n, c in blocks.items()}
-            array = self._arrays[name]
-            return np.concatenate(
-                [
-                    gradient.expression.of_block(
-                        self._finder(layout, kept, tickets, n), array[rows]
-                    )
-                    for n, rows in enumerate(map(layout.rows, range(len(layout.sizes))))
-                ]
-            )
+            like = self._arrays[name]
+            whole = {t: {0: self._whole(t, r, like)} for t, r in gradient.recipes.items()}
+            return gradient.expression.of_block(finder(whole, 0), like)
 
-    def _gradient_of_layouts(self, gradient: Gradient, name: str) -> np.ndarray:
-        """The same of what was cut in several ways: each is brought here as a whole."""
-        found = {
-            ticket: {0: self.gradient(Gradient(KeptCotangent(ticket), {ticket: each}, ()), name)}
-            for ticket, each in gradient.evaluations.items()
-        }
-        return gradient.expression.of_block(finder(found, 0), self._arrays[name])
-
-    def _finder(
-        self,
-        layout: Layout,
-        kept: dict[str, dict[int, Any]],
-        tickets: Mapping[str, Evaluation],
-        number: int,
-    ) -> Callable[[str], Any]:
-        def find(ticket: str) -> Any:
-            if number not in kept[ticket]:
-                each = tickets[ticket]
-                if not self._is_remembered(each):
+    def _whole(self, ticket: str, recipe: Recipe, like: np.ndarray) -> np.ndarray:
+        """What workers keep under a ticket, as one array; lost blocks are made again."""
+        layout = recipe.layout
+        answers = layout.ask("a gradient was asked for", "kept", ticket)
+        kept = {number: c for blocks in answers.values() for number, c in blocks.items()}
+        for number in range(len(layout.slices)):
+            if number not in kept:
+                if not self._is_remembered(recipe):
                     raise RuntimeError(f"{LOST}; evaluate again")
-                arrays = self._repeat(layout, number, each.version)
-                kept[ticket][number] = each.cotangent(ticket, number, arrays)
-            return kept[ticket][number]
+                arrays = self._repeat(layout, number, recipe.version)
+                kept[number] = recipe.cotangent(ticket, number, arrays)
+        return np.concatenate(
+            [
+                np.zeros_like(like[rows]) if kept[number] is None else kept[number]
+                for number, rows in enumerate(layout.slices)
+            ]
+        )
 
-        return find
 
-
-LOST = "a gradient of an attached array is not there any more"
-
-
-def evaluations_of(gradients: Iterable[Gradient]) -> dict[str, Evaluation]:
-    """The evaluations that gradients are made of, by ticket."""
-    return {ticket: each for of in gradients for ticket, each in of.evaluations.items()}
+def recipes_of(gradients: Sequence[RemoteGradient | Logged]) -> dict[str, Recipe]:
+    """The recipes of gradients, by ticket."""
+    return {ticket: recipe for each in gradients for ticket, recipe in each.recipes.items()}
 
 
 def as_sent(changes: Sequence[Change]) -> Sequence[Change] | None:
@@ -481,7 +418,3 @@ def as_sent(changes: Sequence[Change]) -> Sequence[Change] | None:
         return unpack(copy_frames(pack(changes)))
     except Exception:  # of an optimiser of the user's own: then steps are taken here
         return None
-
-
-def rows_of(arrays: Arrays, rows: slice) -> Arrays:
-    return {name: array[rows] for name, array in arrays.items()}

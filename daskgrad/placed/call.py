@@ -1,4 +1,4 @@
-"""Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again."""
+"""Call: the workers evaluate sums for the client; it sends, waits, adds up, and tries again."""
 
 import asyncio
 import contextlib
@@ -15,18 +15,15 @@ from distributed.core import clean_exception
 
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
-from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.placed.attached import Attached, AttachedGradient
 from daskgrad.placed.attachment import (
     Attachment,
-    Evaluation,
-    Gradient,
+    BlockLayout,
     Hold,
-    Layout,
+    Recipe,
+    RemoteGradient,
     RepeatableSum,
-    nbytes_of,
 )
 from daskgrad.placed.connection import Connection, connection_of, tell_all
 from daskgrad.placed.messages import (
@@ -41,7 +38,7 @@ from daskgrad.placed.messages import (
     pack,
     unpack,
 )
-from daskgrad.placed.replicas import Replicated, Update, replicated_in
+from daskgrad.placed.replicas import FramesSince, Replicated, replicated_in
 from daskgrad.placed.request import Request, SpreadSum, Tree
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
@@ -51,8 +48,7 @@ from daskgrad.placed.worker import call_worker
 from daskgrad.placed.worker_store import ticket_of
 from daskgrad.placed.worker_sums import (
     CannotFinish,
-    ItemCotangents,
-    Result,
+    WorkerResult,
     merge_item_cotangents,
     merge_subtrees,
     own_numbers,
@@ -75,7 +71,7 @@ class AttachedVersion(NamedTuple):
     lack them, ``dropped`` are calls whose cotangents nobody needs any more."""
 
     attachment: Attachment
-    layout: Layout
+    layout: BlockLayout
     version: int
     steps: Frames
     blocks: Mapping[str, Frames]
@@ -85,7 +81,7 @@ class AttachedVersion(NamedTuple):
     def name(self) -> str:
         return self.layout.name
 
-    def update(self, since: int | None) -> Update:
+    def update(self, since: int | None) -> FramesSince:
         """The steps that a worker may lack, whose blocks are of any version."""
         return 0, self.steps
 
@@ -95,21 +91,14 @@ class AttachedUse:
 
     def __init__(self, sums: Sequence[SpreadSum]):
         self._originals = sums
-        self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
+        self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
         fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
-        self._attachments: list[Attachment] = list(
+        self.attachments: list[Attachment] = list(
             dict.fromkeys(whole.attachment for whole in wholes if isinstance(whole, Attached))
         )
-
-    def reading(self) -> contextlib.ExitStack:
-        """Nobody changes the arrays meanwhile."""
-        with contextlib.ExitStack() as stack:
-            for attachment in self._attachments:
-                stack.enter_context(attachment.reading())
-            return stack.pop_all()
 
     def settle(self, connection: Connection) -> None:
         """Finds out which blocks the workers lack."""
@@ -153,7 +142,7 @@ class AttachedUse:
 
     def abandon(self, call: str) -> None:
         """Nobody needs what workers may keep of this call, also if they get it later than this."""
-        for attachment in self._attachments:
+        for attachment in self.attachments:
             attachment.dropped.append(call)
 
     # ---- gradients
@@ -175,12 +164,12 @@ class AttachedUse:
             ]
             if not kept:
                 continue
-            numbers = list(dict.fromkeys(number for number, _, _ in kept))
-            evaluation = self._evaluation(version, numbers, parcels)
+            sums = {n: RepeatableSum(self.sums[n], parcels[n]) for n, _, _ in kept}
+            recipe = Recipe(version.layout, version.version, sums, version.attachment.limit)
             hold = Hold(call, version.attachment.dropped)
             for number, n, field in kept:
                 ticket = ticket_of(version.name, call, number, n)
-                gradient = Gradient(KeptCotangent(ticket), {ticket: evaluation}, (hold,))
+                gradient = RemoteGradient(KeptCotangent(ticket), {ticket: recipe}, (hold,))
                 gradients[number][n] = AttachedGradient(field, gradient)
         return list(map(with_cotangents, totals, gradients))
 
@@ -194,43 +183,21 @@ class AttachedUse:
                 fields[n] = self._originals[number].sent[place]
         return fields
 
-    def _evaluation(
-        self, version: AttachedVersion, numbers: Sequence[int], parcels: Sequence[Parcel]
-    ) -> Evaluation:
-        """What is remembered of the sums of these numbers, so that they can be repeated."""
-        inputs = [value for n in numbers for value in self.sums[n].inputs]
-        cost = nbytes_of(inputs, [field for n in numbers for field in self.sums[n].sent])
-        is_remembered = cost <= version.attachment.limit and not replicated_in(inputs)
-        sums = {n: self._repeatable(n, parcels[n]) for n in numbers} if is_remembered else {}
-        return Evaluation(version.layout, version.version, sums)
-
-    def _repeatable(self, number: int, parcel: Parcel) -> RepeatableSum:
-        each = self.sums[number]
-        spread: Any = each.spread
-        return RepeatableSum(
-            each.model.name,
-            parcel,
-            of_its_own(list(each.inputs)),
-            of_its_own(list(each.sent)),
-            spread.blocks,
-            spread.block_items,
-        )
-
 
 def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
     """A sum with these cotangents of fields of its items, by their places.
 
-    A field that no block has a cotangent of has none, as in this process: a zero has no sign then.
+    A field without a cotangent in any block has none, as in this process: a zero has no sign then.
     """
-    kept = total.pullback
-    if not gradients or not isinstance(kept, ItemGradient):
+    pullback = total.pullback
+    if not gradients or not isinstance(pullback, ItemGradient):
         return total
     fields = [
         ((gradients[n],),) if n in gradients and any([leaf for (leaf,) in field]) else field
-        for n, field in enumerate(kept.item_cotangents)
+        for n, field in enumerate(pullback.item_cotangents)
     ]
-    found = ItemGradient(kept.leaves, tuple(fields))
-    return Captured(total.value, found, total.seen, total.fingerprint)
+    gradient = ItemGradient(pullback.leaves, tuple(fields))
+    return Captured(total.value, gradient, total.seen, total.fingerprint)
 
 
 # -------------------------------------------------------------------------------------------- call
@@ -241,10 +208,10 @@ numbers = itertools.count()
 
 def call_workers(
     client: Client, sums: Sequence[tuple[ReductionNode, Summand, Sequence[Any]]]
-) -> "Call":
+) -> "DirectCall":
     """As ``sums.placed.call_workers`` says."""
     connection = connection_of(client)
-    return Call(connection, [spread_sum(connection, *parts) for parts in sums])
+    return DirectCall(connection, [spread_sum(connection, *parts) for parts in sums])
 
 
 def spread_sum(
@@ -262,11 +229,11 @@ def spread_sum(
     return SpreadSum(spread, node.model, summand, sent, inputs, sample)
 
 
-class Call:
+class DirectCall:
     """A call of the workers for some sums; it begins when it is made.
 
     Where workers are lost, the others return what they have evaluated, and another attempt is made
-    for the rest; all of it again where they keep cotangents of the attempt, or draw from blocks.
+    for the remaining blocks; for all of them where workers keep cotangents, or samples are drawn.
     """
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
@@ -275,15 +242,14 @@ class Call:
         self._spreads = [each.spread for each in sums]
         self._left: list[set[int]] | None = None  # blocks, sum by sum; None: all
         self._deaths: list[Counter[int]] = [Counter() for _ in sums]  # of workers, by block
-        self._results: list[Result] = []
+        self._results: list[WorkerResult] = []
         self._deadline = clock.seconds() + limit("evaluation")
         self._replicated = replicated_in([value for each in sums for value in each.inputs])
         self._attached = AttachedUse(sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
         with contextlib.ExitStack() as reading:
-            for each in self._replicated:
-                reading.enter_context(each.reading())
-            reading.enter_context(self._attached.reading())
+            for array in (*self._replicated, *self._attached.attachments):
+                reading.enter_context(array.reading())
             self._attempt = self._begin()
             self._reading = reading.pop_all()
 
@@ -291,24 +257,24 @@ class Call:
         self._connection.prepare(self._spreads)
         self._attached.settle(self._connection)
         attached = self._attached.versions
-        blocks = [frames for each in attached for frames in each.blocks.values()]
+        blocks = [frames for version in attached for frames in version.blocks.values()]
         request = Request(self._attached.sums, self._asked(), blocks)
         return Attempt(self._connection, request, self._replicated, attached)
 
     def _asked(self) -> list[Mapping[str, Asked]]:
-        """What is left; blocks of half as many workers that died as may die come last, one for each
-        thread at a time: it is they, or what kills workers has no part in them."""
+        """What is left. Blocks of half as many workers that died as may die come last, one for each
+        thread at a time: one of them kills workers, and takes along those that wait there."""
         left = self._left
         if left is None:
-            return [each.asked() for each in self._spreads]
-        allowed = allowed_deaths()
+            return [spread.asked() for spread in self._spreads]
+        limit_of_safe = max(allowed_deaths(), 1)
         safe = [
-            {n for n in numbers if 2 * deaths[n] < max(allowed, 1)}
-            for numbers, deaths in zip(left, self._deaths, strict=True)
+            {block for block in blocks if 2 * deaths[block] < limit_of_safe}
+            for blocks, deaths in zip(left, self._deaths, strict=True)
         ]
-        if any(safe):
-            return [each.asked(of) for each, of in zip(self._spreads, safe, strict=True)]
-        return [each.asked(of, a_thread=1) for each, of in zip(self._spreads, left, strict=True)]
+        among, a_thread = (safe, None) if any(safe) else (left, 1)
+        pairs = zip(self._spreads, among, strict=True)
+        return [spread.asked(blocks, a_thread) for spread, blocks in pairs]
 
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
@@ -353,29 +319,20 @@ class Call:
                 raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
         reraise(reply)
 
-    def _keep(self, results: Sequence[Result]) -> bool:
+    def _keep(self, results: Sequence[WorkerResult]) -> bool:
         """Keeps the results of some blocks, where that can be; whether there are any."""
-        asked = self._attempt.plan.asked
         if not self._attached.are_here or any([each.sample is not None for each in self._sums]):
             self._attached.abandon(self._attempt.name)
             return False
         self._results.extend(results)
-        done = [self._done(number, results) for number in range(len(asked))]
-        left = self._left or [set(range(each.count)) for each in self._spreads]
-        self._left = [before - now for before, now in zip(left, done, strict=True)]
-        return any(done)
-
-    def _done(self, number: int, results: Sequence[Result]) -> set[int]:
-        """The blocks of a sum that were evaluated."""
-        asked = self._attempt.plan.asked[number]
-        return {
-            block
-            for result in results
-            for address, seconds in result.seconds.items()
-            if address in asked
-            for block, took in zip(asked[address].numbers, seconds[number], strict=True)
-            if not np.isnan(took)
-        }
+        left = self._left or [set(range(spread.count)) for spread in self._spreads]
+        before = sum(map(len, left))
+        for number, times in enumerate(self._attempt.times(results)):
+            for blocks, seconds in times.values():
+                pairs = zip(blocks, seconds, strict=True)
+                left[number] -= {block for block, took in pairs if not np.isnan(took)}
+        self._left = left
+        return sum(map(len, left)) < before
 
     def _recover(self) -> None:
         """After an attempt in which workers could not finish: counts those that died, as Dask does
@@ -407,29 +364,33 @@ class Call:
     def _names(self) -> str:
         return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
 
-    def _add_up(self, results: Sequence[Result]) -> Sequence[Captured]:
+    def _add_up(self, results: Sequence[WorkerResult]) -> Sequence[Captured]:
         self._attached.taken()
-        totals = []
-        for number, each in enumerate(self._sums):
-            sums = [result.sums[number] for result in results]
-            summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
-            items = merge_item_cotangents(results, number)
-            blocks = [items[first] for first in sorted(items)]
-            if each.sample is not None and items:
-                blocks = [of_all_drawn(each, items, len(each.sample))]
-            totals.append(with_item_cotangents(summed, blocks))
+        totals = [total_of(each, number, results) for number, each in enumerate(self._sums)]
         if self._left is None:
-            self._take_times(results)
-        attempt = self._attempt
-        return self._attached.with_gradients(totals, attempt.name, attempt.request.summands)
+            times = self._attempt.times(results)
+            for each, of_sum in zip(self._sums, times, strict=True):
+                if each.sample is None and each.spread.is_measured_now():
+                    each.spread.record_times(of_sum)
+        return self._attached.with_gradients(
+            totals, self._attempt.name, self._attempt.request.summands
+        )
 
-    def _take_times(self, results: Sequence[Result]) -> None:
-        times = {a: s for result in results for a, s in result.seconds.items()}
-        for number, each in enumerate(self._sums):
-            if each.sample is None and each.spread.is_measured_now():
-                asked = self._attempt.plan.asked[number]
-                took = {a: (of.numbers, times[a][number]) for a, of in asked.items()}
-                each.spread.record_times(took)
+
+def total_of(each: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
+    """The sum of this number in a call, of the workers' partial sums."""
+    sums = [result.sums[number] for result in results]
+    summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
+    items = merge_item_cotangents(results, number)
+    firsts = sorted(items)
+    blocks = [items[first] for first in firsts]
+    if each.sample is not None and items:  # workers cut what was drawn into parts of their own
+        sizes = np.diff([*firsts, len(each.sample)]).tolist()
+        fields = enumerate(own_numbers(each.summand))
+        blocks = [
+            tuple([join([b[n] for b in blocks], each.is_array(of), sizes) for n, of in fields])
+        ]
+    return with_item_cotangents(summed, blocks)
 
 
 class Attempt:
@@ -443,16 +404,16 @@ class Attempt:
         attached: Sequence[AttachedVersion],
     ):
         self._connection = connection
-        arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
-        self._arrays = {array.name: array for array in arrays}
-        self._attached = attached
-        self._dropped = [call for each in attached for call in each.dropped]
         self._client = connection.client
         self.name = f"{connection.name}-{next(numbers)}"
-        self.plan = request.plan
-        self.request = request
+        self.request, self.plan = request, request.plan
+        arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
+        self._arrays = {array.name: array for array in arrays}
         self._versions = {array.name: array.version for array in arrays}
-        self._sent = {tree.address: self._sent_to(tree) for tree in request.plan.trees}
+        self._dropped = [call for version in attached for call in version.dropped]
+        blocks = [(version.name, version.blocks) for version in attached]
+        self._apart = {ROWS: request.rows, **dict(blocks)}  # entries for one worker each
+        self._sent = {tree.address: self._sent_to(tree) for tree in self.plan.trees}
         self.failures: list[dict[str, Any]] = []  # replies of workers that could not finish
         self._gone: dict[str, float] = {}  # when it was seen that the scheduler knows them no more
         self._is_stopped = False
@@ -464,7 +425,7 @@ class Attempt:
         if self._future is not None:
             self._future.flush()
 
-    def results(self, deadline: float) -> list[Result]:
+    def results(self, deadline: float) -> list[WorkerResult]:
         """The workers' results, as far as they could finish; CannotFinish if a model failed, or it
         is late."""
         assert self._future is not None
@@ -472,13 +433,21 @@ class Attempt:
             with seceded():
                 if not is_done(self._future, deadline - clock.seconds(), self._look):
                     raise CannotFinish("late")
-            results = [each for each in result_of(self._future) if each is not None]
+            results = [result for result in result_of(self._future) if result is not None]
         except BaseException:
             self.abandon()
             raise
-        for address in [address for each in results for address in each.seconds]:
+        for address in [address for result in results for address in result.seconds]:
             self._connection.note(address, self._needed(address))
         return results
+
+    def times(self, results: Sequence[WorkerResult]) -> list[dict[str, tuple[list[int], Any]]]:
+        """For each sum and worker the blocks that it was asked for, and the seconds of each."""
+        seconds = {a: of for result in results for a, of in result.seconds.items()}
+        return [
+            {a: (of.numbers, seconds[a][number]) for a, of in asked.items() if a in seconds}
+            for number, asked in enumerate(self.plan.asked)
+        ]
 
     def _look(self) -> None:
         """Waits no longer for workers that are gone, nor for ever for those that wait for them."""
@@ -491,7 +460,7 @@ class Attempt:
                     self._future.give_up(number)
             self._stop()
 
-    async def _ask(self, tree: Tree) -> Result | None:
+    async def _ask(self, tree: Tree) -> WorkerResult | None:
         """The result of the workers of a tree, unpacked while others still work."""
         try:
             reply = await call_worker(
@@ -511,12 +480,12 @@ class Attempt:
                 raise
             result, failures = None, [unfinished.reply]
         except asyncio.CancelledError:
-            if not self._gone.keys() & {*tree.all_addresses}:
-                raise
             lost = [address for address in tree.all_addresses if address in self._gone]
+            if not lost:
+                raise
             result, failures = None, [{"status": "lost", "address": address} for address in lost]
         self.failures += failures
-        if any([each["status"] != "given up" for each in failures]):
+        if any([reply["status"] != "given up" for reply in failures]):
             self._stop()
         return result
 
@@ -526,33 +495,32 @@ class Attempt:
             self._is_stopped = True
             in_loop(self._client, self._tell_all)
 
+    # ---- what is sent
+
     def _needed(self, address: str) -> dict[str, int]:
         """The versions of what a worker needs in its store, by name."""
         return {name: self._versions.get(name, FIXED) for name in self.plan.needed[address]}
 
     def _sent_to(self, tree: Tree) -> dict[str, dict[str, Frames]]:
         """The entries that the workers of a tree lack, as a message holds them."""
-        of_all, rows = {POINT: self.request.point}, self.request.rows
-        for name, versions in self._lacking(tree).items():
+        of_all = {POINT: self.request.point}
+        for name, known in self._lacking(tree).items():
             if name not in self._arrays:
                 of_all[name] = self.request.parcels[name]
                 continue
-            known = [version for version in versions if version is not None]
-            oldest = min(known) if len(known) == len(versions) else None
+            versions = [version for version in known if version is not None]
+            oldest = min(versions) if len(versions) == len(known) else None
             since, frames = self._arrays[name].update(oldest)
             if frames:
                 of_all[name] = frames
             if since is None:  # until there is an answer nobody knows who has got it
                 for address in tree.all_addresses:
                     self._connection.note(address, {name: None})
-        sent: dict[str, dict[str, Frames]] = {"": of_all}
+        sent = {"": of_all}
         for address in tree.all_addresses:
-            blocks = {each.name: each.blocks for each in self._attached}
-            entries = {name: of[address] for name, of in blocks.items() if address in of}
-            if address in rows:
-                entries[ROWS] = rows[address]
-            if entries:
-                sent[address] = entries
+            apart = {name: of[address] for name, of in self._apart.items() if address in of}
+            if apart:
+                sent[address] = apart
         return frame_entries(sent, tree.all_addresses)
 
     def _lacking(self, tree: Tree) -> dict[str, list[int | None]]:
@@ -581,19 +549,6 @@ class Attempt:
 def allowed_deaths() -> int:
     """How many workers may die of a block, as Dask says of tasks."""
     return dask.config.get("distributed.scheduler.allowed-failures")
-
-
-def of_all_drawn(each: SpreadSum, items: ItemCotangents, count: int) -> tuple[Leaves, ...]:
-    """The cotangents of so many drawn items, field by field, which workers cut into pieces of their
-    own."""
-    firsts = sorted(items)
-    sizes = np.diff([*firsts, count]).tolist()
-    return tuple(
-        [
-            join([items[first][n] for first in firsts], each.is_array(field), sizes)
-            for n, field in enumerate(own_numbers(each.summand))
-        ]
-    )
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Connection: a client's plugins on its cluster, its workers, and what each worker has."""
+"""Connection: a client's plugins on its cluster, and its book of what each worker has."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.placed.messages import FIXED, PARCELS, Frames, asking, frame_message, pack, unpack
-from daskgrad.placed.replicas import tell_when_gone
 from daskgrad.placed.spread import Holdings, Spread
 from daskgrad.placed.worker import EVENTS_EVERY, SumsPlugin, call_worker, this_process
 from daskgrad.placed.worker_sums import CannotFinish
@@ -39,7 +38,7 @@ from daskgrad.tasks.waiting import LateError, answer, in_loop
 #
 # The scheduler does not see these calls: an idle timeout or adaptive scaling would close the
 # cluster in the middle of a fit, and never let it grow. A scheduler plugin protects workers that
-# logged an event lately, and counts what they said to have done as tasks of as many seconds.
+# logged an event lately, and counts their calls as tasks of as many seconds.
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
 GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
@@ -57,7 +56,7 @@ class PresencePlugin(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._called: dict[str, float] = {}  # when a worker last said that it evaluates
-        # By worker and model, of a call: when it ended, its seconds, and its blocks.
+        # By worker and model: when the last call ended, its seconds, and its blocks.
         self._calls: dict[str, dict[str, tuple[float, float, float]]] = {}
         scheduler.handlers["adaptive_target"] = self.adaptive_target
 
@@ -68,11 +67,11 @@ class PresencePlugin(SchedulerPlugin):
             if "seconds" in msg:
                 calls = self._calls.get(msg["worker"], {})
                 calls = {model: call for model, call in calls.items() if call[0] > now - LINGER}
-                each = msg["seconds"] / msg["calls"], msg["blocks"] / msg["calls"]
-                self._calls[msg["worker"]] = calls | {msg["model"]: (now, *each)}
+                seconds, blocks = msg["seconds"] / msg["calls"], msg["blocks"] / msg["calls"]
+                self._calls[msg["worker"]] = calls | {msg["model"]: (now, seconds, blocks)}
 
     def threads(self, duration: float) -> int:
-        """How many would do what a call takes in this time."""
+        """How many threads would do the work of a call in this time."""
         since = clock.seconds() - LINGER
         used = [worker for worker, called in self._called.items() if called > since]
         calls = [call for worker in used for call in self._calls.get(worker, {}).values()]
@@ -80,20 +79,20 @@ class PresencePlugin(SchedulerPlugin):
         return math.ceil(min(seconds / duration, blocks))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """The workers that Dask may close: those that are not in use."""
+        """The workers that Dask may close: they are not in use."""
         since = clock.seconds() - LINGER
         return [ws for ws in workers if self._called.get(ws.address, since) <= since]
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """How many workers a cluster that adapts should have: as many as Dask says, or as the calls
-        of all clients need by its rule, if these are more."""
+        """How many workers an adaptive cluster should have: Dask's number, or by Dask's rule the
+        number for the calls of all clients, if that is larger."""
         scheduler = self._scheduler
         target = scheduler.adaptive_target(target_duration)
         duration = target_duration or dask.config.get("distributed.adaptive.target-duration")
-        plugins = [each for each in scheduler.plugins.values() if isinstance(each, PresencePlugin)]
-        threads = sum([each.threads(parse_timedelta(duration)) for each in plugins])
-        there = [ws.nthreads for ws in scheduler.workers.values()]
-        return max(target, math.ceil(threads * len(there) / max(sum(there), 1)))
+        plugins = [p for p in scheduler.plugins.values() if isinstance(p, PresencePlugin)]
+        threads = sum([plugin.threads(parse_timedelta(duration)) for plugin in plugins])
+        present = [ws.nthreads for ws in scheduler.workers.values()]
+        return max(target, math.ceil(threads * len(present) / max(sum(present), 1)))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         self._called.pop(worker, None)
@@ -133,7 +132,7 @@ class Connection:
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
-        # By worker, the versions of what it has by name; None: it may have any version, or none.
+        # By worker and name, the version that it has; None: it may have any version, or none.
         self._book: dict[str, dict[str, int | None]] = {}
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
@@ -160,20 +159,20 @@ class Connection:
     def prepare(self, spreads: Sequence[Spread]) -> None:
         """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
         with self._lock:
-            for each in spreads:
-                each.require_open()
-                if isinstance(each, Holdings):
-                    self._users.add(each)
+            for spread in spreads:
+                spread.require_open()
+                if isinstance(spread, Holdings):
+                    self._users.add(spread)
             self._register()
             if clock.seconds() - self._looked > LOOK_EVERY:
                 self._look()
-            self._settle([each for each in spreads if each.workers != self._workers])
+            self._settle([spread for spread in spreads if spread.workers != self._workers])
 
     def look_again(self, spreads: Sequence[Spread], replies: Sequence[dict[str, Any]]) -> None:
         """After a failed call: asks which workers there are, and places again what was lost."""
         with self._lock:
-            for each in spreads:
-                each.require_open()
+            for spread in spreads:
+                spread.require_open()
             for reply in replies:
                 if reply["status"] == "missing":
                     for name in reply["names"]:
@@ -201,17 +200,14 @@ class Connection:
                 book.pop(name, None)
 
     def release(self, name: str) -> None:
-        """Tells the workers that a replicated array is gone; waits for nobody.
-
-        It may be called in any thread, since the garbage collector does.
-        """
+        """Has the workers drop a replicated array."""
         book = list(self._book.items())
         self.tell([address for address, names in book if name in names], "forget", name)
 
     def tell(self, addresses: Collection[str], method: str, name: str) -> None:
-        """Has the stores of workers drop something, by a method of ``Store``; waits for nobody.
+        """Has workers drop something, by a method of ``Store``; waits for nobody.
 
-        It may be called in any thread.
+        It may run in any thread, since the garbage collector calls it.
         """
         for address in addresses:
             self._book.get(address, {}).pop(name, None)
@@ -221,44 +217,40 @@ class Connection:
             message = {"question": pack((method, name))}
             in_loop(client, partial(tell_all, client, addresses, asking(self.name), message))
 
-    def ask(self, addresses: Collection[str], what: str, *question: Any) -> dict[str, Any]:
-        """The answers of workers' stores to the call of a method, by address, as far as they can
-        answer."""
+    def ask(self, addresses: Collection[str], purpose: str, *question: Any) -> dict[str, Any]:
+        """The results of a method of ``Store``, by address, of the workers that can answer."""
         client = self._client()
         if client is None or client.status not in CONNECTED or not addresses:
             return {}
-
         gone, frames = self.gone(addresses), frame_message(pack(question))
-        there = [address for address in addresses if address not in gone]
+        present = [address for address in addresses if address not in gone]
 
         async def ask_one(address: str) -> Frames | None:
             try:
                 return await call_worker(client.rpc, address, asking(self.name), question=frames)
             except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
-                if "exception_text" in unfinished.reply:
-                    logger.warning(
-                        "%s: %s failed: %s", what, address, unfinished.reply["exception_text"]
-                    )
+                if cause := unfinished.reply.get("exception_text"):
+                    logger.warning("%s: %s failed: %s", purpose, address, cause)
                 return None
 
         async def ask_all() -> list[Frames | None]:
-            return await asyncio.gather(*map(ask_one, there))
+            return await asyncio.gather(*map(ask_one, present))
 
-        def require_there() -> None:
-            if self.gone(there):
+        def require_present() -> None:
+            if self.gone(present):
                 raise CannotFinish("lost")
 
         try:
-            found = answer(client, ask_all, what, of="placing", look=require_there)
-            answers = zip(there, found, strict=True)
-            return {address: unpack(each) for address, each in answers if each is not None}
-        except CannotFinish:  # without those that are gone by now
-            return self.ask(there, what, *question)
+            answers = answer(client, ask_all, purpose, of="placing", look=require_present)
+        except CannotFinish:
+            return self.ask(present, purpose, *question)
+        pairs = zip(present, answers, strict=True)
+        return {address: unpack(frames) for address, frames in pairs if frames is not None}
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """The workers among these that the scheduler does not know any more."""
-        there = present_workers(self.client)
-        return [address for address in addresses if address not in there]
+        present = present_workers(self.client)
+        return [address for address in addresses if address not in present]
 
     def leave(self, holdings: Holdings) -> None:
         """Forgets blocks that nobody uses any more; removes the plugins after the last ones."""
@@ -274,8 +266,8 @@ class Connection:
                     answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _settle(self, spreads: Iterable[Spread]) -> None:
-        for each in dict.fromkeys(spreads):
-            each.settle(self._workers)
+        for spread in dict.fromkeys(spreads):
+            spread.settle(self._workers)
 
     def _look(self) -> None:
         self._workers = workers_of(self.client)
@@ -284,8 +276,7 @@ class Connection:
 
     def _register(self) -> None:
         if not self._is_registered:
-            roomy_malloc = setting("worker.malloc")
-            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
+            self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
 
@@ -316,20 +307,17 @@ connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDict
 
 
 def connection_of(client: Client) -> Connection:
-    found = connections.get(client)
-    return connections.setdefault(client, Connection(client)) if found is None else found
+    connection = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if connection is None else connection
 
 
 def release_replica(name: str) -> None:
-    for each in list(connections.values()):
-        each.release(name)
-
-
-tell_when_gone(release_replica)
+    for connection in list(connections.values()):
+        connection.release(name)
 
 
 def wait_for_events(client: Client) -> None:
-    """Workers that are called directly tell twice a second what they have evaluated."""
+    """Waits until workers that are called directly have told what they evaluated."""
     if client in connections:
         time.sleep(2 * EVENTS_EVERY)
 

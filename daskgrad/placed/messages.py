@@ -66,11 +66,11 @@ def frame_message(frames: Frames) -> Frames:
 
 
 # By the address of the worker that needs them, "" for all: by name, the entries that go to workers.
-Sent = Mapping[str, Mapping[str, Frames]]
+SentEntries = Mapping[str, Mapping[str, Frames]]
 POINT, ROWS = "point", "rows"  # entries of one request; all others go to the worker's store
 
 
-def frame_entries(sent: Sent, addresses: Container[str]) -> dict[str, dict[str, Frames]]:
+def frame_entries(sent: SentEntries, addresses: Container[str]) -> dict[str, dict[str, Frames]]:
     """Entries for these workers, and for all, as a message holds them."""
     return {
         address: {name: frame_message(frames) for name, frames in entries.items()}

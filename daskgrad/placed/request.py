@@ -26,7 +26,7 @@ from daskgrad.placed.messages import (
 )
 from daskgrad.placed.replicas import replicated_in, with_stand_ins
 from daskgrad.placed.samples import Sample
-from daskgrad.placed.spread import NOTHING_ASKED, Asked, Run, Spread
+from daskgrad.placed.spread import NOTHING_ASKED, Asked, BlockRun, Spread
 from daskgrad.placed.worker_sums import place_in_sent
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.tasks.sending import named_if_unsendable
@@ -151,7 +151,7 @@ class Request:
             return {}
         return {address: self._rows_of(each, of.runs) for address, of in asked.items()}
 
-    def _rows_of(self, each: SpreadSum, runs: Sequence[Run]) -> "WorkerItems":
+    def _rows_of(self, each: SpreadSum, runs: Sequence[BlockRun]) -> "WorkerItems":
         size = each.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
         drawn = [] if each.sample is None else each.sample.runs(runs, size)

@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.placed.messages import DrawnRun, slices_of
-from daskgrad.placed.spread import Holdings, Run
+from daskgrad.placed.spread import BlockRun, Holdings
 from daskgrad.random import require_seed
 from daskgrad.sums.cutting import Block, take
 from daskgrad.sums.placed import Drawn, Placed
@@ -91,7 +91,7 @@ class Sample(Drawn):
         """How many leaves the tree has that its sum is added along."""
         return len(self.starts) if self._are_slices else len(self)
 
-    def runs(self, runs: Sequence[Run], block_items: int) -> list[DrawnRun]:
+    def runs(self, runs: Sequence[BlockRun], block_items: int) -> list[DrawnRun]:
         """What was drawn from each run of the blocks of all items."""
         bounds = [(run.start * block_items, run.stop * block_items) for run in runs]
         places = np.searchsorted(self.indices, np.array(bounds, np.intp).reshape(-1, 2)).tolist()

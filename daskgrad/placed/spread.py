@@ -141,7 +141,7 @@ EVERY = 8  # calls, of which one is measured, so that there are two between move
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """Blocks of consecutive numbers that one ``move`` placed."""
 
     start: int
@@ -152,7 +152,7 @@ class Run(NamedTuple):
 class Asked(NamedTuple):
     """The blocks that a worker is asked for, and how many of them make one unit."""
 
-    runs: list[Run]
+    runs: list[BlockRun]
     unit: int
 
     @property
@@ -308,12 +308,12 @@ class Spread:
         return self._sizes if np.any(np.isnan(self._costs)) else self._costs
 
 
-def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[BlockRun]:
     """Cuts ascending numbers of blocks into runs of consecutive ones that one move placed."""
     places = zip(numbers, moves, itertools.count(), strict=False)
     for (_, move), run in itertools.groupby(places, lambda each: (each[0] - each[2], each[1])):
         first, *rest = [number for number, _, _ in run]
-        yield Run(first, first + 1 + len(rest), move)
+        yield BlockRun(first, first + 1 + len(rest), move)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.rows import Rows
 
 Arrays = dict[str, np.ndarray]  # the rows of one block
-Kept = Mapping[str, Mapping[int, Any]]  # cotangents that a worker keeps, by ticket and block
+KeptCotangents = Mapping[str, Mapping[int, Any]]  # by ticket and block
 FindCotangent = Callable[[str], Any]  # by a ticket: None is a zero
 
 
@@ -31,17 +31,17 @@ class Copy(NamedTuple):
 # that starts at a later version than the copy has, returns the copy as it was.
 
 
-class Whole(NamedTuple):
+class WholeArray(NamedTuple):
     """A whole replicated array."""
 
     array: np.ndarray
 
-    def apply(self, copy: Copy | None, version: int, kept: Kept) -> Copy | None:
+    def apply(self, copy: Copy | None, version: int, kept: KeptCotangents) -> Copy | None:
         is_new = copy is None or copy.version < version
         return Copy(version, writable(self.array)) if is_new else copy
 
 
-class Entries(NamedTuple):
+class ChangedEntries(NamedTuple):
     """The entries of a replicated array that changed after the version ``since``."""
 
     since: int
@@ -49,7 +49,7 @@ class Entries(NamedTuple):
     indices: np.ndarray
     values: np.ndarray
 
-    def apply(self, copy: Copy | None, version: int, kept: Kept) -> Copy | None:
+    def apply(self, copy: Copy | None, version: int, kept: KeptCotangents) -> Copy | None:
         if copy is None or not self.since <= copy.version < version:
             return copy
         indices, values = canonical((self.indices, self.values))
@@ -62,7 +62,7 @@ class Blocks(NamedTuple):
 
     blocks: Mapping[int, Arrays]
 
-    def apply(self, copy: Copy | None, version: int, kept: Kept) -> Copy | None:
+    def apply(self, copy: Copy | None, version: int, kept: KeptCotangents) -> Copy | None:
         blocks = {
             number: {name: writable(array) for name, array in arrays.items()}
             for number, arrays in self.blocks.items()
@@ -74,19 +74,19 @@ class Blocks(NamedTuple):
         return copy
 
 
-class Steps(NamedTuple):
+class LatestSteps(NamedTuple):
     """The latest steps of attached arrays."""
 
-    steps: Sequence["Step"]
+    steps: Sequence["VersionStep"]
 
-    def apply(self, copy: Copy | None, version: int, kept: Kept) -> Copy | None:
+    def apply(self, copy: Copy | None, version: int, kept: KeptCotangents) -> Copy | None:
         for step in self.steps:
             if copy is not None and step.version == copy.version + 1:
                 copy = Copy(step.version, dict(step.take_all(copy.value, kept)))
         return copy
 
 
-Update = Whole | Entries | Blocks | Steps
+CopyUpdate = WholeArray | ChangedEntries | Blocks | LatestSteps
 
 
 def writable(array: np.ndarray) -> np.ndarray:
@@ -157,7 +157,7 @@ class Change(NamedTuple):
         self.optimiser.step(array, gradient, self.rate, self.steps, *slots)
 
 
-class Step(NamedTuple):
+class VersionStep(NamedTuple):
     """The changes that make this ``version`` of the version before."""
 
     version: int
@@ -167,7 +167,9 @@ class Step(NamedTuple):
         for change in self.changes:
             change.apply(arrays, find)
 
-    def take_all(self, blocks: Mapping[int, Arrays], kept: Kept) -> Iterator[tuple[int, Arrays]]:
+    def take_all(
+        self, blocks: Mapping[int, Arrays], kept: KeptCotangents
+    ) -> Iterator[tuple[int, Arrays]]:
         """The blocks after the step, without those that lack a cotangent or an array."""
         for number, arrays in blocks.items():
             try:
@@ -177,6 +179,6 @@ class Step(NamedTuple):
             yield number, arrays
 
 
-def finder(kept: Kept, number: int) -> FindCotangent:
+def finder(kept: KeptCotangents, number: int) -> FindCotangent:
     """Finds what was kept of a block; KeyError if nothing was."""
     return lambda ticket: kept[ticket][number]

@@ -25,7 +25,7 @@ from daskgrad.placed.messages import (
     POINT,
     ROWS,
     Frames,
-    Sent,
+    SentEntries,
     Unopened,
     Work,
     abandoning,
@@ -41,7 +41,7 @@ from daskgrad.placed.worker_store import Store
 from daskgrad.placed.worker_sums import (
     CannotFinish,
     Job,
-    Result,
+    WorkerResult,
     failed,
     merge_results,
 )
@@ -146,7 +146,7 @@ class SumsPlugin(WorkerPlugin):
         self,
         call: str,
         work: bytes,
-        sent: Sent,
+        sent: SentEntries,
         versions: Mapping[str, int] = NO_VERSIONS,
         dropped: Collection[str] = (),
     ) -> dict[str, Any]:
@@ -186,10 +186,10 @@ class SumsPlugin(WorkerPlugin):
         self,
         call: str,
         work: Work,
-        sent: Sent,
+        sent: SentEntries,
         versions: Mapping[str, int],
         dropped: Collection[str],
-    ) -> Result:
+    ) -> WorkerResult:
         of_all, local = [dict(sent.get(address, {})) for address in ("", work.address)]
         point, rows = Unopened(of_all.pop(POINT)), local.pop(ROWS, None)
         if of_all or local:
@@ -209,7 +209,7 @@ class SumsPlugin(WorkerPlugin):
             sent = tuple([{n: copy_frames(frames) for n, frames in of.items()} for of in sent])
         self._store.receive(versions, *sent)
 
-    async def _ask(self, child: Work, sent: Sent, message: Mapping[str, Any]) -> Frames:
+    async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
         """The result of a worker below, which also gets the entries for those below it."""
         try:
             return await call_worker(
@@ -224,7 +224,7 @@ class SumsPlugin(WorkerPlugin):
             if unfinished.is_the_models:
                 raise
             nothing: list[dict] = [{} for _ in child.jobs]
-            return pack(Result(nothing, nothing, {}, [unfinished.reply]))
+            return pack(WorkerResult(nothing, nothing, {}, [unfinished.reply]))
 
     def _jobs(
         self, work: Work, point: Unopened, rows: Unopened, versions: Mapping[str, int]
@@ -241,7 +241,7 @@ class SumsPlugin(WorkerPlugin):
             raise CannotFinish("missing", address=self._worker.address, names=missing)
         return jobs
 
-    async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
+    async def _own(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
         """The partial sums of the blocks that this worker holds, and the seconds of each block."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
@@ -258,7 +258,7 @@ class SumsPlugin(WorkerPlugin):
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
         item_cotangents = [job.item_cotangents for job in jobs]
         failures = [] if is_done else [{"status": "given up", "address": self._worker.address}]
-        return Result(sums, item_cotangents, {self._worker.address: seconds}, failures)
+        return WorkerResult(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
     async def _lane(self, call: str, units: deque[tuple[Job, Sequence[int]]]) -> None:
         """Evaluates one unit after another in one thread of the pool.

@@ -9,7 +9,7 @@ import numpy as np
 from daskgrad.autodiff.values.protection import read_only
 from daskgrad.autodiff.values.trees import map_leaves
 from daskgrad.placed.messages import FIXED, PARCELS, Frames, StandIn, Unopened, unpack
-from daskgrad.placed.updates import Arrays, Copy, Steps, Update
+from daskgrad.placed.updates import Arrays, Copy, CopyUpdate, LatestSteps
 
 
 class Store:
@@ -38,7 +38,7 @@ class Store:
                 else:
                     self._entries[name] = Copy(FIXED, Unopened(frames))
 
-    def _update(self, name: str, version: int, update: Update) -> None:
+    def _update(self, name: str, version: int, update: CopyUpdate) -> None:
         copy = self._entries.pop(name, None)  # gone if the update fails half-way
         copy = update.apply(copy, version, self._cotangents)
         if copy is not None:
@@ -94,7 +94,7 @@ class Store:
         with self._lock:
             return self[layout][number][name]
 
-    def blocks(self, layout: str, version: int, steps: Steps) -> dict[int, Arrays]:
+    def blocks(self, layout: str, version: int, steps: LatestSteps) -> dict[int, Arrays]:
         """The arrays of all blocks that are here, or can be, in a version."""
         with self._lock:
             self._update(layout, version, steps)

@@ -37,7 +37,7 @@ Sums = dict[Place, Captured]
 ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
-class Result(NamedTuple):
+class WorkerResult(NamedTuple):
     """The partial sums of each job, and by worker the seconds of each block of each job; NaN for
     one that was not evaluated, since the call was given up.
 
@@ -63,10 +63,12 @@ def as_tuples(sums: Sums) -> tuple[tuple[Seen, ...], list[tuple]]:
     return seen, partial_sums
 
 
-def load_result(jobs: list[tuple], item_cotangents: list[ItemCotangents], *rest: Any) -> Result:
+def load_result(
+    jobs: list[tuple], item_cotangents: list[ItemCotangents], *rest: Any
+) -> WorkerResult:
     if any(item_cotangents):
         item_cotangents = canonical(item_cotangents)
-    return Result([load_sums(*job) for job in jobs], item_cotangents, *rest)
+    return WorkerResult([load_sums(*job) for job in jobs], item_cotangents, *rest)
 
 
 def load_sums(seen: tuple[Seen, ...], partial_sums: list[tuple]) -> Sums:
@@ -90,7 +92,7 @@ class CannotFinish(Exception):
         return self.reply["status"] in ("failed", "arrays")
 
 
-class Part(NamedTuple):
+class JobPart(NamedTuple):
     """Items of a job that are evaluated as one: a block, or drawn items, which are a subtree of the
     sum or a slice.
 
@@ -208,7 +210,7 @@ class Job:
         self._add(traced, part, rows, items)
         self.seconds[number] = clock.seconds() - start
 
-    def _rows_of(self, place: int, runs: Any, part: Part) -> Any:
+    def _rows_of(self, place: int, runs: Any, part: JobPart) -> Any:
         """The rows of a part in a field that the request brings, or in an attached array."""
         if place not in self._attached:
             return runs[part.run][part.start : part.stop]
@@ -244,7 +246,7 @@ class Job:
                 for first, fields in cotangents.items()
             }
 
-    def _add(self, traced: TracedSum, part: Part, rows: list[Any], items: Any) -> None:
+    def _add(self, traced: TracedSum, part: JobPart, rows: list[Any], items: Any) -> None:
         """Captures the items of a part, and puts the sum at its place in the tree."""
         captured = traced.capture(part.first, *traced.fields(rows, canonical(items)))
         if not isinstance(captured.pullback, Gradient):
@@ -312,9 +314,11 @@ def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> Captured
     return subtrees
 
 
-def merge_results(messages: Sequence[JobMessage], own: Result, others: Sequence[Frames]) -> Result:
+def merge_results(
+    messages: Sequence[JobMessage], own: WorkerResult, others: Sequence[Frames]
+) -> WorkerResult:
     """The results of several workers as one."""
-    results: list[Result] = [own, *map(unpack, others)]
+    results: list[WorkerResult] = [own, *map(unpack, others)]
     sums = [
         merge_subtrees([each.sums[n] for each in results], job.block_count, job.summation)
         for n, job in enumerate(messages)
@@ -322,10 +326,10 @@ def merge_results(messages: Sequence[JobMessage], own: Result, others: Sequence[
     item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
     failures = [reply for result in results for reply in result.failures]
-    return Result([each.sums() for each in sums], item_cotangents, seconds, failures)
+    return WorkerResult([each.sums() for each in sums], item_cotangents, seconds, failures)
 
 
-def merge_item_cotangents(results: Iterable[Result], number: int) -> ItemCotangents:
+def merge_item_cotangents(results: Iterable[WorkerResult], number: int) -> ItemCotangents:
     """The cotangents of the items of all blocks of one job."""
     return {n: each for result in results for n, each in result.item_cotangents[number].items()}
 
@@ -336,16 +340,16 @@ def merge_item_cotangents(results: Iterable[Result], number: int) -> ItemCotange
 PIECES = 4  # of a sample for each thread, if there are several, so that they end together
 
 
-def block_parts(message: JobMessage) -> Iterator[Part]:
+def block_parts(message: JobMessage) -> Iterator[JobPart]:
     """The blocks of a job."""
     size = message.block_items
     for run, (start, stop, _) in enumerate(message.runs):
         for block in range(start, stop):
             begin = (block - start) * size
-            yield Part((0, block), block * size, run, begin, begin + size, (block,))
+            yield JobPart((0, block), block * size, run, begin, begin + size, (block,))
 
 
-def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Iterator[Part]:
+def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Iterator[JobPart]:
     """What was drawn of a job's items, run by run (``DrawnRun``), in parts for so many threads."""
     size, drawn_runs = message.block_items, [DrawnRun(*run) for run in runs]
     count = sum([len(drawn.indices) for drawn in drawn_runs])
@@ -357,7 +361,7 @@ def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Ite
             start, stop = first - drawn.rank, end - drawn.rank
             indices = drawn.indices[start:stop]
             blocks = np.unique(indices // size).tolist()
-            yield Part(place, first, run, start, stop, blocks, indices)
+            yield JobPart(place, first, run, start, stop, blocks, indices)
 
 
 def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[Any]:

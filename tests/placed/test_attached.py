@@ -24,7 +24,7 @@ from daskgrad.placed.attached import Attached, AttachedGradient
 from daskgrad.placed.attachment import Attachment
 from daskgrad.placed.call import Attempt
 from daskgrad.placed.messages import pack
-from daskgrad.placed.updates import Blocks, Change, KeptCotangent, Step, Steps
+from daskgrad.placed.updates import Blocks, Change, KeptCotangent, LatestSteps, VersionStep
 from daskgrad.placed.worker_store import Store, ticket_of
 
 pytestmark = pytest.mark.timeout(180)
@@ -824,12 +824,12 @@ TICKET = ticket_of("l", "c", 0, 0)
 
 def step_to(version, optimiser=dg.optim.SGD(1.0)):  # noqa: B008
     steps = numpy.array(version)
-    return Step(version, [Change("z", KeptCotangent(TICKET), optimiser, 1.0, steps, ())])
+    return VersionStep(version, [Change("z", KeptCotangent(TICKET), optimiser, 1.0, steps, ())])
 
 
 def receive(store, version, *steps):
     """The blocks that are there in this version, after the steps."""
-    store.receive({"l": version}, {"l": pack(Steps(steps))})
+    store.receive({"l": version}, {"l": pack(LatestSteps(steps))})
     return [] if store.missing({"l": version}) else [n for n in (0, 1) if store.has("l", [n])]
 
 
