@@ -24,7 +24,7 @@ from daskgrad.placed.connection import Connection
 from daskgrad.placed.messages import AttachedRows, Parcel, copy_frames, pack, unpack
 from daskgrad.placed.replicas import Readable, replicated_in
 from daskgrad.placed.request import SpreadSum
-from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings
+from daskgrad.placed.spread import NO_BLOCKS, Assignment, Holdings
 from daskgrad.placed.updates import (
     Arrays,
     Blocks,
@@ -146,7 +146,7 @@ class BlockLayout:
         self._connection = connection
         self.spread: Holdings | None = spread
         self.slices = [slice(b.first, b.first + len(b.items)) for b in spread.blocks]
-        self._asked: Mapping[str, Asked] = {}  # the blocks that workers got
+        self._assigned: Mapping[str, Assignment] = {}  # the blocks that workers got
         self._addresses: set[str] = set()
         weakref.finalize(self, connection.tell, self._addresses, "forget", name).atexit = False
 
@@ -155,30 +155,30 @@ class BlockLayout:
         self.spread = None
         self._connection.tell(self._addresses, "release", self.name)
 
-    def lacking(self, asked: Mapping[str, Asked], since: int) -> dict[str, list[int]]:
+    def lacking(self, assigned: Mapping[str, Assignment], since: int) -> dict[str, list[int]]:
         """The blocks that workers lack, or have in a version before ``since``; they count as
         unknown from now on."""
         lacking = {}
-        for address, of in asked.items():
+        for address, of in assigned.items():
             version = self._connection.version(address, self.name)
             is_known = version is not None and version >= since
-            if is_known and of is self._asked.get(address):
+            if is_known and of is self._assigned.get(address):
                 continue
-            held = self._asked.get(address, NOTHING_ASKED).numbers if is_known else []
+            held = self._assigned.get(address, NO_BLOCKS).numbers if is_known else []
             if numbers := sorted({*of.numbers} - {*held}):
                 lacking[address] = numbers
                 self._connection.note(address, {self.name: None})
-        self._asked = asked
-        self._addresses.update(asked)
+        self._assigned = assigned
+        self._addresses.update(assigned)
         return lacking
 
     def send_all_again(self) -> None:
-        self._asked = {}
+        self._assigned = {}
 
     def note(self, version: int, blocks: Mapping[str, Collection[int]]) -> None:
         """Notes that workers have these blocks in a version."""
         for address, numbers in blocks.items():
-            if {*self._asked.get(address, NOTHING_ASKED).numbers} <= {*numbers}:
+            if {*self._assigned.get(address, NO_BLOCKS).numbers} <= {*numbers}:
                 self._connection.note(address, {self.name: version})
 
     def ask(self, purpose: str, *question: Any) -> dict[str, dict[int, Any]]:
@@ -356,7 +356,7 @@ class Attachment(Readable):
                 self._layouts += 1
                 layout = BlockLayout(f"{self._key}-{self._layouts}", connection, spread)
                 self._cut_as(layout)
-            lacking = layout.lacking(spread.asked(), self._kept_version)
+            lacking = layout.lacking(spread.assigned(), self._kept_version)
             arrays = self.collect() if lacking else {}
             return layout, {
                 address: Blocks(

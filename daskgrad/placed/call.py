@@ -16,6 +16,7 @@ from distributed.core import clean_exception
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
+from daskgrad.autodiff.values.memory import canonical
 from daskgrad.placed.attached import Attached, AttachedGradient
 from daskgrad.placed.attachment import (
     Attachment,
@@ -42,7 +43,7 @@ from daskgrad.placed.replicas import FramesSince, Replicated, replicated_in
 from daskgrad.placed.request import Request, SpreadSum, Tree
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
-from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings, Spread
+from daskgrad.placed.spread import NO_BLOCKS, Assignment, Holdings, Spread
 from daskgrad.placed.updates import KeptCotangent
 from daskgrad.placed.worker import call_worker
 from daskgrad.placed.worker_store import ticket_of
@@ -258,15 +259,15 @@ class DirectCall:
         self._attached.settle(self._connection)
         attached = self._attached.versions
         blocks = [frames for version in attached for frames in version.blocks.values()]
-        request = Request(self._attached.sums, self._asked(), blocks)
+        request = Request(self._attached.sums, self._assigned(), blocks)
         return Attempt(self._connection, request, self._replicated, attached)
 
-    def _asked(self) -> list[Mapping[str, Asked]]:
+    def _assigned(self) -> list[Mapping[str, Assignment]]:
         """What is left. Blocks of half as many workers that died as may die come last, one for each
         thread at a time: one of them kills workers, and takes along those that wait there."""
         left = self._left
         if left is None:
-            return [spread.asked() for spread in self._spreads]
+            return [spread.assigned() for spread in self._spreads]
         limit_of_safe = max(allowed_deaths(), 1)
         safe = [
             {block for block in blocks if 2 * deaths[block] < limit_of_safe}
@@ -274,7 +275,7 @@ class DirectCall:
         ]
         among, a_thread = (safe, None) if any(safe) else (left, 1)
         pairs = zip(self._spreads, among, strict=True)
-        return [spread.asked(blocks, a_thread) for spread, blocks in pairs]
+        return [spread.assigned(blocks, a_thread) for spread, blocks in pairs]
 
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
@@ -340,8 +341,8 @@ class DirectCall:
         attempt = self._attempt
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
-            for number, asked in enumerate(attempt.plan.asked):
-                self._count_death(number, asked.get(address, NOTHING_ASKED).numbers, address)
+            for number, assigned in enumerate(attempt.plan.assigned):
+                self._count_death(number, assigned.get(address, NO_BLOCKS).numbers, address)
         # Last: a worker that was counted is not among those that it finds, to be counted again.
         self._connection.look_again(self._spreads, attempt.failures)
 
@@ -381,7 +382,7 @@ def total_of(each: SpreadSum, number: int, results: Sequence[WorkerResult]) -> C
     """The sum of this number in a call, of the workers' partial sums."""
     sums = [result.sums[number] for result in results]
     summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
-    items = merge_item_cotangents(results, number)
+    items = canonical(merge_item_cotangents(results, number))
     firsts = sorted(items)
     blocks = [items[first] for first in firsts]
     if each.sample is not None and items:  # workers cut what was drawn into parts of their own
@@ -445,8 +446,8 @@ class Attempt:
         """For each sum and worker the blocks that it was asked for, and the seconds of each."""
         seconds = {a: of for result in results for a, of in result.seconds.items()}
         return [
-            {a: (of.numbers, seconds[a][number]) for a, of in asked.items() if a in seconds}
-            for number, asked in enumerate(self.plan.asked)
+            {a: (of.numbers, seconds[a][number]) for a, of in assigned.items() if a in seconds}
+            for number, assigned in enumerate(self.plan.assigned)
         ]
 
     def _look(self) -> None:

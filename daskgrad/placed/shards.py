@@ -19,7 +19,7 @@ from daskgrad.placed.attached import Attached, attach
 from daskgrad.placed.attachment import Attachment
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.samples import Sample, draw
-from daskgrad.placed.spread import CLOSED, Asked, Holdings
+from daskgrad.placed.spread import CLOSED, Assignment, Holdings
 from daskgrad.sums.cutting import (
     Block,
     Grainsize,
@@ -296,14 +296,14 @@ class Shards(Placed):
         slices = [] if self._slices is None else self._slices.plan
         if held is None:
             return slices
-        return [*[self._plan_of(held, *asked) for asked in held.asked().items()], *slices]
+        return [*[self._plan_of(held, *assigned) for assigned in held.assigned().items()], *slices]
 
-    def _plan_of(self, held: Holdings, address: str, asked: Asked) -> WorkerPlan:
-        threads, blocks = held.workers.get(address, 1), asked.numbers
+    def _plan_of(self, held: Holdings, address: str, assigned: Assignment) -> WorkerPlan:
+        threads, blocks = held.workers.get(address, 1), assigned.numbers
         items = sum([len(self.blocks[number].items) for number in blocks])
         seconds = float(held.seconds[blocks].sum()) / threads
         took = None if np.isnan(seconds) else seconds
-        return WorkerPlan(address, threads, len(blocks), items, asked.unit, took)
+        return WorkerPlan(address, threads, len(blocks), items, assigned.unit, took)
 
     @property
     def is_remote(self) -> bool:

@@ -49,7 +49,7 @@ from daskgrad.tasks import allocator
 from daskgrad.tasks.observers import TOPIC
 
 # -------------------------------------------------------------------------------------------------
-# Worker loop: functions in threads, and several coroutines, awaited in a worker's event loop.
+# Worker loop: functions in threads, and several coroutines, awaited in an event loop.
 
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -65,7 +65,7 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
 
 
 def in_thread(pool: Executor, fun: Callable, *args: Any) -> asyncio.Future:
-    """The result of a function in a thread of a pool. It runs also where nobody waits any more.
+    """The result of a function in a thread of a pool; it runs even if nobody waits any more.
 
     The loop's ``run_in_executor`` chains two futures: 3 % of a gradient whose models take no time.
     """
@@ -76,7 +76,7 @@ def in_thread(pool: Executor, fun: Callable, *args: Any) -> asyncio.Future:
 
 
 def run(call: list[Any]) -> None:
-    """Takes the call out of the list: the pool keeps its arguments as long as a traceback does."""
+    """Takes the call out of the list, which the pool keeps as long as a traceback."""
     result, loop, fun, args = call
     call.clear()
     try:
@@ -137,7 +137,7 @@ class SumsPlugin(WorkerPlugin):
         return self.roomy_malloc and not self._is_with_client()
 
     def _is_with_client(self) -> bool:
-        """Whether this is the client's process, where messages share memory with its arrays."""
+        """Whether messages share memory with the client's arrays."""
         return this_process() == self.client_process
 
     # ---- requests
@@ -150,11 +150,11 @@ class SumsPlugin(WorkerPlugin):
         versions: Mapping[str, int] = NO_VERSIONS,
         dropped: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Returns the partial sums of this worker and those below it, as far as they are there when
-        the call ends or is given up, or says why it cannot.
+        """Returns the partial sums of this worker and the workers below it, as far as they have
+        come when the call ends or is given up; or the reason why there are none.
 
         ``sent`` are new entries; ``versions`` are the versions of the arrays that the call uses,
-        ``dropped`` the calls whose results nobody wants any more.
+        ``dropped`` the calls that nobody wants any more.
         """
         self._running.add(call)
         self._log.wake()
@@ -169,7 +169,7 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """The call is given up: begins no more blocks of it."""
+        """Begins no more blocks of a call that is given up."""
         self._running.discard(call)
         self._store.drop(call)
 
@@ -201,8 +201,8 @@ class SumsPlugin(WorkerPlugin):
         jobs = self._jobs(work, point, NO_ROWS if rows is None else Unopened(rows), versions)
         message = {"call": call, "versions": versions, "dropped": dropped}
         below = [self._ask(child, sent, message) for child in work.children]
-        own, *others = await all_or_first_error([self._own(call, jobs), *below])
-        return await self._in_thread(merge_results, work.jobs, own, others) if others else own
+        local, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
+        return await self._in_thread(merge_results, work.jobs, local, remote) if remote else local
 
     def _receive(self, versions: Mapping[str, int], *sent: Mapping[str, Frames]) -> None:
         if self._is_with_client():
@@ -210,7 +210,7 @@ class SumsPlugin(WorkerPlugin):
         self._store.receive(versions, *sent)
 
     async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
-        """The result of a worker below, which also gets the entries for those below it."""
+        """The result of a worker below, which also gets the entries for workers below it."""
         try:
             return await call_worker(
                 self._worker.rpc,
@@ -241,8 +241,8 @@ class SumsPlugin(WorkerPlugin):
             raise CannotFinish("missing", address=self._worker.address, names=missing)
         return jobs
 
-    async def _own(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
-        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
+    async def _evaluate_blocks(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
+        """The partial sums of this worker's blocks, and the seconds of each block."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
@@ -252,7 +252,7 @@ class SumsPlugin(WorkerPlugin):
             self._log.add([job for job in jobs if job.seconds], start, time.time())
         for job in jobs:
             if job.uses_attached:
-                if call not in self._running:  # nobody would drop what is kept
+                if call not in self._running:  # nobody would drop the cotangents
                     raise CannotFinish("abandoned")
                 job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
@@ -261,10 +261,8 @@ class SumsPlugin(WorkerPlugin):
         return WorkerResult(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
     async def _lane(self, call: str, units: deque[tuple[Job, Sequence[int]]]) -> None:
-        """Evaluates one unit after another in one thread of the pool.
-
-        Items are taken here, not in the thread: a worker's data belong to its event loop.
-        """
+        """Evaluates one unit after another in one thread of the pool; takes items out of the
+        worker's data here, since these belong to the event loop."""
         while units and call in self._running:
             job, parts = units.popleft()
             data = self._held([job.keys(part) for part in parts])
@@ -283,7 +281,7 @@ class SumsPlugin(WorkerPlugin):
 
 
 class EventLog:
-    """Tells Dask's event log what the worker evaluates: once at least, at most twice a second."""
+    """Tells Dask's event log what the worker evaluates, at most twice a second."""
 
     def __init__(self, worker: Worker, running: Collection[str]):
         self._worker = worker
@@ -327,7 +325,7 @@ class EventLog:
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
     """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish.
 
-    What is empty is left out: Dask measures each container of a message.
+    Empty parts are left out: Dask measures each container of a message.
     """
     sent = {name: part for name, part in message.items() if part}
     try:

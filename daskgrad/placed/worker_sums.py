@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed.core import error_message
 
-from daskgrad.autodiff.models.captured import Captured, Gradient, Seen
+from daskgrad.autodiff.models.captured import Captured, Gradient
 from daskgrad.autodiff.models.failures import make_plain
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.addition import Place, power_of_two
 from daskgrad.autodiff.values.cotangents import Leaves
-from daskgrad.autodiff.values.memory import canonical, canonical_leaf
+from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.protection import read_only
 from daskgrad.placed.messages import (
     DrawnRun,
@@ -29,7 +29,7 @@ from daskgrad.placed.worker_store import Store, ticket_of
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
 from daskgrad.sums.cutting import join, take
-from daskgrad.sums.item_cotangents import ItemGradient, without_items
+from daskgrad.sums.item_cotangents import ItemGradient
 
 KEPT = True  # in a result, in the place of a cotangent that its worker keeps
 Sums = dict[Place, Captured]
@@ -38,11 +38,10 @@ ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
 class WorkerResult(NamedTuple):
-    """The partial sums of each job, and by worker the seconds of each block of each job; NaN for
-    one that was not evaluated, since the call was given up.
+    """The partial sums of each job, the cotangents of its items, and by worker the seconds of each
+    block of each job: NaN for a block that was not evaluated, since the call was given up.
 
-    ``item_cotangents`` are those of the blocks' items, if these are differentiated. ``failures``
-    are the replies of workers that could not finish their part.
+    ``failures`` are the replies of workers that could not finish their part.
     """
 
     sums: list[Sums]
@@ -50,37 +49,9 @@ class WorkerResult(NamedTuple):
     seconds: dict[str, list[list[float]]]
     failures: list[dict[str, Any]]
 
-    def __reduce__(self) -> tuple:
-        """Pickles plain tuples, in less than half the time: the client loads one per worker."""
-        sums = [as_tuples(sums) for sums in self.sums]
-        return load_result, (sums, self.item_cotangents, self.seconds, self.failures)
-
-
-def as_tuples(sums: Sums) -> tuple[tuple[Seen, ...], list[tuple]]:
-    """What all blocks of a job saw, and its partial sums."""
-    seen = next(iter(sums.values())).seen if sums else ()
-    partial_sums = [(place, each.value, each.pullback.leaves) for place, each in sums.items()]
-    return seen, partial_sums
-
-
-def load_result(
-    jobs: list[tuple], item_cotangents: list[ItemCotangents], *rest: Any
-) -> WorkerResult:
-    if any(item_cotangents):
-        item_cotangents = canonical(item_cotangents)
-    return WorkerResult([load_sums(*job) for job in jobs], item_cotangents, *rest)
-
-
-def load_sums(seen: tuple[Seen, ...], partial_sums: list[tuple]) -> Sums:
-    """The partial sums; like all partial sums they have no fingerprints."""
-    return {
-        place: Captured(canonical(value), Gradient(tuple(map(canonical_leaf, leaves))), seen, ())
-        for place, value, leaves in partial_sums
-    }
-
 
 class CannotFinish(Exception):
-    """A worker cannot finish its part of a call; carries the reply that says why."""
+    """A worker cannot finish its part of a call, for the reason in its ``reply``."""
 
     def __init__(self, status: str, **reply: Any):
         super().__init__(status)
@@ -88,17 +59,15 @@ class CannotFinish(Exception):
 
     @property
     def is_the_models(self) -> bool:
-        """Whether it is so wherever the model is evaluated."""
+        """Whether the model would fail anywhere."""
         return self.reply["status"] in ("failed", "arrays")
 
 
 class JobPart(NamedTuple):
-    """Items of a job that are evaluated as one: a block, or drawn items, which are a subtree of the
-    sum or a slice.
+    """Items that are evaluated as one: a block; or drawn items, a subtree of the sum or a slice.
 
-    ``place`` is theirs in the tree, ``first`` the number of the first item in the sum. Their rows
-    are those from ``start`` to ``stop`` of a run; ``blocks`` have the items. ``indices``: of drawn
-    items, among all.
+    ``place`` is in the tree of the sum, ``first`` the number of the first item. The rows go from
+    ``start`` to ``stop`` in a run; items are in ``blocks``, drawn ones at ``indices`` among all.
     """
 
     place: Place
@@ -128,9 +97,9 @@ class Job:
         self._message = message
         self._number = number
         self._store = store
-        self._summand: Unopened = store[message.summand]
         self._values, self._rows = values, rows
-        # Now: a later request may make the store drop them.
+        # Parcels are taken out now: a later request may make the store drop them.
+        self._summand: Unopened = store[message.summand]
         self._input_parcels = parcels_of(message.stored, store)
         self._row_parcels = parcels_of(message.stored_rows, store)
         self._attached = {p: (layout, name) for p, layout, name in message.stored_rows if name}
@@ -139,7 +108,7 @@ class Job:
         self.item_cotangents: ItemCotangents = {}
         self._lock = threading.Lock()
         if message.drawn:
-            self._parts = list(drawn_parts(message, self._items_here()[1], threads))
+            self._parts = list(drawn_parts(message, self._worker_items()[1], threads))
         else:
             self._parts = list(block_parts(message))
         self.seconds = [math.nan] * len(self._parts)
@@ -155,8 +124,8 @@ class Job:
 
     @property
     def costs(self) -> dict[str, Any]:
-        """How many items a block and blocks a unit have, the runs of blocks, and their seconds; of
-        a sample nothing, since each call has other items."""
+        """The sizes of blocks and units, the runs of blocks, and their seconds; empty for a sample,
+        since each call has other items."""
         message = self._message
         if message.drawn:
             return {}
@@ -211,7 +180,7 @@ class Job:
         self.seconds[number] = clock.seconds() - start
 
     def _rows_of(self, place: int, runs: Any, part: JobPart) -> Any:
-        """The rows of a part in a field that the request brings, or in an attached array."""
+        """The rows of a part, in a field that the request brings or in an attached array."""
         if place not in self._attached:
             return runs[part.run][part.start : part.stop]
         layout, name = self._attached[place]
@@ -221,7 +190,7 @@ class Job:
             raise CannotFinish("missing", names=[layout]) from None
 
     def missing_layouts(self) -> list[str]:
-        """The layouts of attached arrays of which a block is not here."""
+        """The layouts of attached arrays that lack a block here."""
         blocks = [block for part in self._parts for block in part.blocks]
         layouts = [layout for layout, _ in self._attached.values()]
         return [layout for layout in layouts if not self._store.has(layout, blocks)]
@@ -254,7 +223,8 @@ class Job:
         with self._lock:
             if isinstance(captured.pullback, ItemGradient):
                 self.item_cotangents[part.first] = captured.pullback.item_cotangents
-            self.subtrees.put(part.place, without_items(captured))
+            gradient = Gradient(captured.pullback.leaves)  # like all partial sums no fingerprint
+            self.subtrees.put(part.place, Captured(captured.value, gradient, captured.seen, ()))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
@@ -266,30 +236,30 @@ class Job:
                 inputs = with_parcels(inputs, self._input_parcels)
                 if self._message.replicas:
                     inputs = self._store.fill(inputs)
-                rows = with_parcels(self._items_here()[0], self._row_parcels)
+                rows = with_parcels(self._worker_items()[0], self._row_parcels)
                 self._opened = TracedSum(model, summand, inputs), rows
             return self._opened
 
-    def _items_here(self) -> tuple[Sequence[Any], Sequence[tuple]]:
-        """What the request brings of the items (``request.WorkerItems``)."""
+    def _worker_items(self) -> tuple[Sequence[Any], Sequence[tuple]]:
+        """The items that the request brings (``request.WorkerItems``)."""
         sums = self._rows.value()
         return sums[self._number] if sums else ((), ())
 
 
 def own_numbers(summand: Summand) -> list[int]:
-    """The numbers of the fields of an item that are differentiated."""
-    return [each.number for each in summand.active if each.number < summand.field_count]
+    """The numbers of an item's differentiated fields."""
+    return [active.number for active in summand.active if active.number < summand.field_count]
 
 
 def place_in_sent(summand: Summand, number: int) -> int | None:
-    """The place of a field among those that a request brings; None for the placed one."""
+    """The place of a field among all that a request brings; None for the placed field."""
     if summand.placed is None or number < summand.placed:
         return number
     return None if number == summand.placed else number - 1
 
 
 def parcels_of(stored: InStore, store: Store) -> dict[int, Unopened]:
-    """The parcels among what a store has of some values, by their places."""
+    """The parcels among stored values, by their places."""
     return {place: store[name] for place, name, array in stored if not array}
 
 
@@ -308,36 +278,36 @@ def failed(error: BaseException) -> CannotFinish:
 def merge_subtrees(sums: Iterable[Sums], count: int, summation: str) -> CapturedSubtrees:
     """The partial sums of several workers, in as few subtrees as possible."""
     subtrees = CapturedSubtrees(count, summation)
-    for each in sums:
-        for place, captured in each.items():
-            subtrees.put(place, captured)
+    for place, captured in [pair for of_worker in sums for pair in of_worker.items()]:
+        subtrees.put(place, captured)
     return subtrees
 
 
 def merge_results(
-    messages: Sequence[JobMessage], own: WorkerResult, others: Sequence[Frames]
+    messages: Sequence[JobMessage], local: WorkerResult, remote: Sequence[Frames]
 ) -> WorkerResult:
     """The results of several workers as one."""
-    results: list[WorkerResult] = [own, *map(unpack, others)]
-    sums = [
-        merge_subtrees([each.sums[n] for each in results], job.block_count, job.summation)
+    results: list[WorkerResult] = [local, *map(unpack, remote)]
+    subtrees = [
+        merge_subtrees([result.sums[n] for result in results], job.block_count, job.summation)
         for n, job in enumerate(messages)
     ]
     item_cotangents = [merge_item_cotangents(results, n) for n in range(len(messages))]
     seconds = {a: times for result in results for a, times in result.seconds.items()}
     failures = [reply for result in results for reply in result.failures]
-    return WorkerResult([each.sums() for each in sums], item_cotangents, seconds, failures)
+    return WorkerResult([of_job.sums() for of_job in subtrees], item_cotangents, seconds, failures)
 
 
 def merge_item_cotangents(results: Iterable[WorkerResult], number: int) -> ItemCotangents:
     """The cotangents of the items of all blocks of one job."""
-    return {n: each for result in results for n, each in result.item_cotangents[number].items()}
+    blocks = [block for result in results for block in result.item_cotangents[number].items()]
+    return dict(blocks)
 
 
 # -------------------------------------------------------------------------------------------------
-# Parts: blocks, and the drawn items of a sum that one worker holds.
+# Parts: the blocks of a job, or its drawn items.
 
-PIECES = 4  # of a sample for each thread, if there are several, so that they end together
+PARTS = 4  # of a sample for each of several threads, so that these end together
 
 
 def block_parts(message: JobMessage) -> Iterator[JobPart]:
@@ -350,10 +320,10 @@ def block_parts(message: JobMessage) -> Iterator[JobPart]:
 
 
 def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Iterator[JobPart]:
-    """What was drawn of a job's items, run by run (``DrawnRun``), in parts for so many threads."""
+    """The drawn items of a job, in parts for a number of threads; each run is a ``DrawnRun``."""
     size, drawn_runs = message.block_items, [DrawnRun(*run) for run in runs]
     count = sum([len(drawn.indices) for drawn in drawn_runs])
-    most = power_of_two(max(1, count // (PIECES * threads if threads > 1 else 1)))
+    most = power_of_two(max(1, count // (PARTS * threads if threads > 1 else 1)))
     for run, drawn in enumerate(drawn_runs):
         is_sliced = message.drawn == "slices"
         bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(drawn, most)
@@ -365,13 +335,13 @@ def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Ite
 
 
 def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[Any]:
-    """The items of ascending indices, from the blocks of so many items that they are in."""
+    """The items of ascending indices, out of their blocks of ``size`` items."""
     for items, (start, stop) in zip(blocks, slices_of(indices, size), strict=True):
         yield take(items, indices[start:stop] % size)
 
 
 def subtrees_of(drawn: DrawnRun, most: int) -> Iterator[tuple[Place, int, int]]:
-    """The subtrees that make up a run, of at most so many items: place, and ranks from and to."""
+    """The subtrees of a run, with at most so many items: place, first and last rank."""
     start = drawn.rank
     while start < drawn.stop:
         size = min(power_of_two(drawn.stop - start), start & -start or most, most)
@@ -380,6 +350,6 @@ def subtrees_of(drawn: DrawnRun, most: int) -> Iterator[tuple[Place, int, int]]:
 
 
 def leaves_of(drawn: DrawnRun, size: int) -> Iterator[tuple[Place, int, int]]:
-    """The slices that items of a run were drawn from, each a leaf of the tree."""
+    """The slices that hold items of a run, each a leaf of the tree."""
     for number, (start, stop) in enumerate(slices_of(drawn.indices, size), drawn.slice_rank):
         yield (0, number), drawn.rank + start, drawn.rank + stop

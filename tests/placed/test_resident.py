@@ -326,9 +326,9 @@ def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(l
 
 def test_released_blocks_are_not_asked_for(local):
     held = dg.place(ROWS).holdings
-    held.asked()
+    held.assigned()
     held.release()
-    for ask in (held.asked, held.references, held.restore):
+    for ask in (held.assigned, held.references, held.restore):
         with pytest.raises(RuntimeError, match="these shards are closed"):
             ask()
 
@@ -367,7 +367,7 @@ def test_events_tell_what_was_evaluated(local, monkeypatch):
 
 def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(local, monkeypatch):
     held = dg.place(ROWS).holdings
-    plain, movers = Holdings._asked_of, []
+    plain, movers = Holdings._assignment_of, []
 
     def move(address):
         with held._lock:
@@ -385,7 +385,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     def keys():
         return [
             (number, key_of(held.key, run.move, number))
-            for worker in held.asked().values()
+            for worker in held.assigned().values()
             for run in worker.runs
             for number in range(run.start, run.stop)
         ]
@@ -398,7 +398,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     after = [future.key for future in held.futures]
     assert after != before
     assert sorted(keys()) == list(enumerate(after))
-    assert held.asked() is held.asked()
+    assert held.assigned() is held.assigned()
 
 
 def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(local, monkeypatch):
@@ -459,12 +459,12 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local):
 
 def test_a_run_of_blocks_is_named_by_two_numbers_until_some_of_them_move(local):
     with dg.place(ROWS[:40], 1) as shards:
-        plan = shards.holdings.asked()
+        plan = shards.holdings.assigned()
         assert [len(worker.runs) for worker in plan.values()] == [1, 1]
         local.cancel(shards.holdings.futures[5:9], force=True)
         wait_until(lambda: len(held(local)) == len(shards.blocks) - 4)
         shards.restore()
-        plan = shards.holdings.asked()
+        plan = shards.holdings.assigned()
         assert sum([len(worker.runs) for worker in plan.values()]) in (3, 4)
         assert sorted(n for worker in plan.values() for n in worker.numbers) == list(range(40))
         assert_same(summed(shards)(X), summed(ROWS[:40])(X))
