@@ -16,7 +16,7 @@ from daskgrad.placed.updates import Added, Scaled
 class Attached(AttachedElsewhere):
     """An array with a row for each placed item; made by ``Shards.attach``.
 
-    ``np.asarray`` fetches it. ``attachment`` has it under ``name``, beside what optimisers keep.
+    ``np.asarray`` fetches it. ``attachment`` has it under ``name``, beside optimisers' arrays.
     """
 
     def __init__(self, attachment: Attachment, shape: tuple[int, ...], dtype: np.dtype):
@@ -103,6 +103,6 @@ def attach(attachment: Attachment, count: int, array: Any) -> Attached:
             f"{describe(array)}"
         )
     require_room(array)
-    made = Attached(attachment, array.shape, canonical_leaf(array[:0]).dtype)
-    made.fill(array)
-    return made
+    attached = Attached(attachment, array.shape, canonical_leaf(array[:0]).dtype)
+    attached.fill(array)
+    return attached

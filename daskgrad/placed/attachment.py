@@ -38,7 +38,7 @@ from daskgrad.placed.updates import (
 from daskgrad.sums.block_tasks import TracedSum
 
 # -------------------------------------------------------------------------------------------------
-# Recipes: how the client repeats a call, for a worker that was lost with what it kept.
+# Recipes: with them the client repeats a call, after a worker was lost with its cotangents.
 
 
 class Hold:
@@ -49,7 +49,7 @@ class Hold:
 
 
 class RepeatableSum(NamedTuple):
-    """A sum as its workers got it, with the parcel of its model and summand."""
+    """A sum as the workers got it, with the parcel of its model and summand."""
 
     sum: SpreadSum
     parcel: Parcel
@@ -81,9 +81,8 @@ class RepeatableSum(NamedTuple):
 class Recipe:
     """A call that kept cotangents of attached arrays of one ``version``, in a layout.
 
-    ``sums`` are the sums that differentiate the arrays, by their numbers in the call; there are
-    none if the call is not remembered, since that takes more than ``limit`` bytes, or since
-    replicated arrays have changed.
+    ``sums`` differentiate the arrays, by their numbers in the call. They are empty if nobody can
+    repeat them: they would take more than ``limit`` bytes, or use replicated arrays, which change.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Recipe:
                 self.sums[number] = each._replace(sum=each.sum._replace(inputs=inputs, sent=sent))
 
     def cotangent(self, ticket: str, number: int, arrays: Arrays) -> Any:
-        """The cotangent of a block that was kept under a ticket of the call, evaluated here."""
+        """The cotangent of a block under a ticket of the call, evaluated here."""
         _, place, field = ticket.rsplit("/", 2)
         return self.sums[int(place)].cotangents(number, arrays)[int(field)]
 
@@ -111,7 +110,7 @@ LOST = "a gradient of an attached array is not there any more"
 
 
 class RemoteGradient(NamedTuple):
-    """A gradient that workers keep: its expression in kept cotangents, and how to repeat these."""
+    """A gradient that workers keep: an expression in kept cotangents, and their recipes."""
 
     expression: Expression
     recipes: dict[str, Recipe]  # by ticket
@@ -119,7 +118,7 @@ class RemoteGradient(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A step, and how to repeat it; ``holds`` until all workers have taken it."""
+    """A step and the recipes of its cotangents; ``holds`` until all workers have taken it."""
 
     step: VersionStep
     recipes: dict[str, Recipe]
@@ -242,7 +241,7 @@ class Attachment(Readable):
             self.collect()  # last: a gradient of an earlier version cannot be made again then
 
     def leave(self) -> None:
-        """Brings the arrays here, and releases what workers hold."""
+        """Brings the arrays here, and has workers drop their blocks."""
         with self._lock:
             self.collect()
             self._cut_as(None)
@@ -389,7 +388,7 @@ class Attachment(Readable):
             return gradient.expression.of_block(finder(whole, 0), like)
 
     def _whole(self, ticket: str, recipe: Recipe, like: np.ndarray) -> np.ndarray:
-        """What workers keep under a ticket, as one array; lost blocks are made again."""
+        """The cotangents under a ticket, as one array; lost blocks are made again."""
         layout = recipe.layout
         answers = layout.ask("a gradient was asked for", "kept", ticket)
         kept = {number: c for blocks in answers.values() for number, c in blocks.items()}
@@ -416,5 +415,5 @@ def as_sent(changes: Sequence[Change]) -> Sequence[Change] | None:
     """The changes, with the optimiser as it is now; None if they cannot be sent."""
     try:
         return unpack(copy_frames(pack(changes)))
-    except Exception:  # of an optimiser of the user's own: then steps are taken here
+    except Exception:  # the user's own optimiser cannot be sent: steps are taken here
         return None

@@ -64,12 +64,14 @@ from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
 
 # -------------------------------------------------------------------------------------------------
-# Attached arrays that the sums of a call use, and the gradients of these.
+# The attached arrays that the sums of a call use, and their gradients.
 
 
 class AttachedVersion(NamedTuple):
-    """The attached arrays of some shards as a request uses them; ``blocks`` go to the workers that
-    lack them, ``dropped`` are calls whose cotangents nobody needs any more."""
+    """The attached arrays of some shards as a request uses them.
+
+    ``blocks`` are for the workers that lack them; nobody needs cotangents of ``dropped`` calls.
+    """
 
     attachment: Attachment
     layout: BlockLayout
@@ -83,7 +85,7 @@ class AttachedVersion(NamedTuple):
         return self.layout.name
 
     def update(self, since: int | None) -> FramesSince:
-        """The steps that a worker may lack, whose blocks are of any version."""
+        """The steps that a worker may lack."""
         return 0, self.steps
 
 
@@ -102,7 +104,7 @@ class AttachedUse:
         )
 
     def settle(self, connection: Connection) -> None:
-        """Finds out which blocks the workers lack."""
+        """Finds the blocks and steps that workers lack."""
         if self.are_here:
             return
         spreads: dict[Attachment, Holdings] = {}  # one for all sums
@@ -142,7 +144,7 @@ class AttachedUse:
             each.attachment.taken(each.version, each.dropped)
 
     def abandon(self, call: str) -> None:
-        """Nobody needs what workers may keep of this call, also if they get it later than this."""
+        """Has workers drop the cotangents of a call, also if they get it later than this."""
         for attachment in self.attachments:
             attachment.dropped.append(call)
 
@@ -151,7 +153,7 @@ class AttachedUse:
     def with_gradients(
         self, totals: Sequence[Captured], call: str, parcels: Sequence[Parcel]
     ) -> Sequence[Captured]:
-        """The sums that the workers returned, with gradients of what they kept."""
+        """The sums, with gradients made of the cotangents that workers kept."""
         fields = [self._kept_fields(number) for number in range(len(totals))]
         if not any(fields):
             return totals
@@ -175,8 +177,7 @@ class AttachedUse:
         return list(map(with_cotangents, totals, gradients))
 
     def _kept_fields(self, number: int) -> dict[int, Attached]:
-        """The attached arrays that a sum differentiates and that stay, by their place among all
-        fields that it differentiates."""
+        """The attached arrays among a sum's differentiated fields, by their places there."""
         fields, each = {}, self.sums[number]
         for n, field in enumerate(own_numbers(each.summand)):
             place = place_in_sent(each.summand, field)
@@ -233,8 +234,8 @@ def spread_sum(
 class DirectCall:
     """A call of the workers for some sums; it begins when it is made.
 
-    Where workers are lost, the others return what they have evaluated, and another attempt is made
-    for the remaining blocks; for all of them where workers keep cotangents, or samples are drawn.
+    If workers are lost, the others return the sums that they have, and another attempt is made for
+    the remaining blocks; or for all blocks, if workers keep cotangents or a sum is over a sample.
     """
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
@@ -263,8 +264,8 @@ class DirectCall:
         return Attempt(self._connection, request, self._replicated, attached)
 
     def _assigned(self) -> list[Mapping[str, Assignment]]:
-        """What is left. Blocks of half as many workers that died as may die come last, one for each
-        thread at a time: one of them kills workers, and takes along those that wait there."""
+        """The blocks that are left. Those with half of the deaths that are allowed come last, one a
+        thread: a block that kills its worker takes along the blocks that wait there."""
         left = self._left
         if left is None:
             return [spread.assigned() for spread in self._spreads]
@@ -321,7 +322,7 @@ class DirectCall:
         reraise(reply)
 
     def _keep(self, results: Sequence[WorkerResult]) -> bool:
-        """Keeps the results of some blocks, where that can be; whether there are any."""
+        """Keeps the results of evaluated blocks, if it can; whether there are any."""
         if not self._attached.are_here or any([each.sample is not None for each in self._sums]):
             self._attached.abandon(self._attempt.name)
             return False
@@ -336,14 +337,14 @@ class DirectCall:
         return sum(map(len, left)) < before
 
     def _recover(self) -> None:
-        """After an attempt in which workers could not finish: counts those that died, as Dask does
-        for each task, and places again what was lost."""
+        """After a failed attempt: counts the deaths of workers, as Dask does for each task, and
+        places lost items again."""
         attempt = self._attempt
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
             for number, assigned in enumerate(attempt.plan.assigned):
                 self._count_death(number, assigned.get(address, NO_BLOCKS).numbers, address)
-        # Last: a worker that was counted is not among those that it finds, to be counted again.
+        # Last: it finds the workers that are left, so that no death is counted twice.
         self._connection.look_again(self._spreads, attempt.failures)
 
     def _count_death(self, number: int, blocks: Sequence[int], address: str) -> None:
@@ -379,7 +380,7 @@ class DirectCall:
 
 
 def total_of(each: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
-    """The sum of this number in a call, of the workers' partial sums."""
+    """A sum of a call, of the workers' partial sums."""
     sums = [result.sums[number] for result in results]
     summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
     items = canonical(merge_item_cotangents(results, number))
@@ -427,8 +428,8 @@ class Attempt:
             self._future.flush()
 
     def results(self, deadline: float) -> list[WorkerResult]:
-        """The workers' results, as far as they could finish; CannotFinish if a model failed, or it
-        is late."""
+        """The results of the workers that could finish; CannotFinish if a model failed, or if it is
+        late."""
         assert self._future is not None
         try:
             with seceded():
@@ -451,7 +452,7 @@ class Attempt:
         ]
 
     def _look(self) -> None:
-        """Waits no longer for workers that are gone, nor for ever for those that wait for them."""
+        """Waits no longer for workers that are gone; for workers that wait for these, some time."""
         assert self._future is not None
         now = clock.seconds()
         for address in self._connection.gone(self.plan.addresses):
@@ -496,10 +497,10 @@ class Attempt:
             self._is_stopped = True
             in_loop(self._client, self._tell_all)
 
-    # ---- what is sent
+    # ---- sending
 
     def _needed(self, address: str) -> dict[str, int]:
-        """The versions of what a worker needs in its store, by name."""
+        """The versions of the entries that a worker needs, by name."""
         return {name: self._versions.get(name, FIXED) for name in self.plan.needed[address]}
 
     def _sent_to(self, tree: Tree) -> dict[str, dict[str, Frames]]:
@@ -514,7 +515,7 @@ class Attempt:
             since, frames = self._arrays[name].update(oldest)
             if frames:
                 of_all[name] = frames
-            if since is None:  # until there is an answer nobody knows who has got it
+            if since is None:  # without an answer nobody knows which workers have got it
                 for address in tree.all_addresses:
                     self._connection.note(address, {name: None})
         sent = {"": of_all}
@@ -525,7 +526,7 @@ class Attempt:
         return frame_entries(sent, tree.all_addresses)
 
     def _lacking(self, tree: Tree) -> dict[str, list[int | None]]:
-        """By name, the versions of what one of these workers lacks."""
+        """For each name that a worker of the tree lacks, the versions that the workers have."""
         known: dict[str, list[int | None]] = {}
         lacking: dict[str, None] = {}
         for address in tree.all_addresses:

@@ -1,8 +1,8 @@
-"""Updates: what brings the copies that workers keep of an array from one version to the next.
+"""Updates: they bring workers' copies of an array from one version to a later one.
 
-The client sends new numbers of a replicated array. Of attached arrays it sends the optimiser's
+The client sends new numbers of a replicated array. For attached arrays it sends the optimiser's
 steps, which workers take on their blocks, and which the client takes again on lost ones. A block's
-arrays are a dict by name: parameters, and what optimisers keep of them. All of it is plain data.
+arrays are a dict by name: parameters, and the arrays of optimisers. All of it is plain data.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,10 +131,9 @@ Expression = KeptCotangent | Scaled | Added  # a gradient, rounded as an array i
 
 
 class Change(NamedTuple):
-    """What a step does to one array: the optimiser's rule, for a gradient.
+    """The change of one array in a step: the optimiser's rule, for a gradient.
 
-    ``steps`` says how many steps the array has taken; ``slots`` are the names of what the optimiser
-    keeps of the array.
+    ``steps`` counts the steps that the array has taken; ``slots`` names the optimiser's arrays.
     """
 
     name: str
@@ -180,5 +179,5 @@ class VersionStep(NamedTuple):
 
 
 def finder(kept: KeptCotangents, number: int) -> FindCotangent:
-    """Finds what was kept of a block; KeyError if nothing was."""
+    """Finds the cotangents of a block; KeyError if they were not kept."""
     return lambda ticket: kept[ticket][number]

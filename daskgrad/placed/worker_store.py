@@ -1,4 +1,4 @@
-"""Worker store: what one worker keeps between the requests of its client."""
+"""Worker store: the values that one worker keeps between its client's requests."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,9 @@ class Store:
     """Values by name, each in one version.
 
     Parcels never change; the store keeps the last used ones, up to a number and a number of bytes,
-    and all that one request needs. Replicated arrays, and the attached arrays of one layout, are
-    copies that may be lost: the client can make each of them again. So a copy of another version
-    than a request needs is missing. Beside these are cotangents of attached arrays, by ticket
-    (``ticket_of``).
+    and all parcels that one request needs. Replicated arrays, and the attached arrays of a layout,
+    are copies that may be lost, since the client can make them again: a copy of another version
+    than a request needs is missing. Beside these are cotangents of attached arrays, by ticket.
     """
 
     def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
@@ -30,7 +29,7 @@ class Store:
         self._lock = threading.Lock()
 
     def receive(self, versions: Mapping[str, int], *sent: Mapping[str, Frames]) -> None:
-        """Takes new parcels, and updates of the arrays that have ``versions``."""
+        """Takes new parcels, and updates that bring arrays to these versions."""
         with self._lock:
             for name, frames in [pair for entries in sent for pair in entries.items()]:
                 if name in versions:
@@ -45,7 +44,7 @@ class Store:
             self._entries[name] = copy
 
     def missing(self, needed: Mapping[str, int]) -> list[str]:
-        """The names that are not here in the version that is needed; drops the oldest parcels."""
+        """The names that are not here in the needed version; drops the oldest parcels."""
         entries = self._entries
         with self._lock:
             for name in needed:
@@ -64,7 +63,7 @@ class Store:
         return self._entries[name].value
 
     def fill(self, values: Iterable[Any]) -> list[Any]:
-        """Values as models get them: with the copies, read-only, in the places of stand-ins."""
+        """The values with read-only copies in the places of stand-ins."""
 
         def filled(leaf: Any) -> Any:
             return read_only(self[leaf.name]) if type(leaf) is StandIn else leaf
@@ -78,7 +77,7 @@ class Store:
         self._drop([ticket for ticket in list(self._cotangents) if ticket.startswith(f"{name}/")])
 
     def release(self, name: str) -> None:
-        """Drops an array, or the blocks of a layout, whose cotangents may still be asked for."""
+        """Drops an array, or the blocks of a layout, but no cotangents."""
         with self._lock:
             self._entries.pop(name, None)
 
@@ -129,5 +128,5 @@ def owned(cotangent: Any) -> Any:
 
 
 def ticket_of(layout: str, call: str, number: int, field: int) -> str:
-    """Under which workers keep the cotangents of a sum's n-th differentiated field."""
+    """The ticket of the cotangents of a sum's n-th differentiated field."""
     return f"{layout}/{call}/{number}/{field}"
