@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import dask
 import numpy as np
@@ -17,10 +17,11 @@ from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import canonical
-from daskgrad.placed.attached import Attached, AttachedGradient
-from daskgrad.placed.attachment import (
+from daskgrad.placed.attached import (
+    Attached,
+    AttachedGradient,
+    AttachedVersion,
     Attachment,
-    BlockLayout,
     Hold,
     Recipe,
     RemoteGradient,
@@ -36,10 +37,9 @@ from daskgrad.placed.messages import (
     Parcel,
     abandoning,
     frame_entries,
-    pack,
     unpack,
 )
-from daskgrad.placed.replicas import FramesSince, Replicated, replicated_in
+from daskgrad.placed.replicas import Replicated, replicated_in
 from daskgrad.placed.request import Request, SpreadSum, Tree
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
@@ -56,7 +56,8 @@ from daskgrad.placed.worker_sums import (
     place_in_sent,
 )
 from daskgrad.sums.block_tasks import Summand
-from daskgrad.sums.item_cotangents import ItemGradient, join, with_item_cotangents
+from daskgrad.sums.item_cotangents import ItemGradient, with_item_cotangents
+from daskgrad.sums.item_cotangents import join as join_cotangents
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks.clients import CONNECTED
@@ -67,28 +68,6 @@ from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, secede
 # The attached arrays that the sums of a call use, and their gradients.
 
 
-class AttachedVersion(NamedTuple):
-    """The attached arrays of some shards as a request uses them.
-
-    ``blocks`` are for the workers that lack them; nobody needs cotangents of ``dropped`` calls.
-    """
-
-    attachment: Attachment
-    layout: BlockLayout
-    version: int
-    steps: Frames
-    blocks: Mapping[str, Frames]
-    dropped: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        return self.layout.name
-
-    def update(self, since: int | None) -> FramesSince:
-        """The steps that a worker may lack."""
-        return 0, self.steps
-
-
 class AttachedUse:
     """The attached arrays among the items of some sums, through the attempts of one call."""
 
@@ -96,7 +75,12 @@ class AttachedUse:
         self._originals = sums
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
-        fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
+        fields = [
+            field
+            for spread_sum in sums
+            for field in spread_sum.sent
+            if isinstance(field, Elsewhere)
+        ]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         self.attachments: list[Attachment] = list(
@@ -105,43 +89,27 @@ class AttachedUse:
 
     def settle(self, connection: Connection) -> None:
         """Finds the blocks and steps that workers lack."""
-        if self.are_here:
-            return
         spreads: dict[Attachment, Holdings] = {}  # one for all sums
-        for each in self._originals:
-            if isinstance(each.spread, Holdings) and each.sample is None:
-                for field in [field for field in each.sent if isinstance(field, Attached)]:
-                    spreads.setdefault(field.attachment, each.spread)
-        self.versions = []
-        for attachment, spread in spreads.items():
-            settled = attachment.settle(connection, spread)
-            if settled is not None:
-                layout, lacking = settled
-                steps, blocks = attachment.steps(), {a: pack(each) for a, each in lacking.items()}
-                frames = pack(steps) if steps.steps else []
-                version, dropped = attachment.version, list(attachment.dropped)
-                self.versions.append(
-                    AttachedVersion(attachment, layout, version, frames, blocks, dropped)
-                )
-        self.sums = [
-            each._replace(sent=[self._as_sent(each, field) for field in each.sent])
-            for each in self._originals
-        ]
+        for spread_sum in self._originals:
+            if isinstance(spread_sum.spread, Holdings) and spread_sum.sample is None:
+                for field in [field for field in spread_sum.sent if isinstance(field, Attached)]:
+                    spreads.setdefault(field.attachment, spread_sum.spread)
+        settled = [attachment.settle(connection, spread) for attachment, spread in spreads.items()]
+        self.versions = [version for version in settled if version is not None]
+        names: dict[Any, str] = {(v.attachment, v.layout.spread): v.name for v in self.versions}
 
-    def _as_sent(self, each: SpreadSum, field: Any) -> Any:
-        if isinstance(field, Attached) and each.sample is None:
-            version = self._version_of(field.attachment)
-            if version is not None and version.layout.spread is each.spread:
-                return AttachedRows(version.name, field.name)
-        return brought_here(field)
+        def as_sent(spread_sum: SpreadSum, field: Any) -> Any:
+            if isinstance(field, Attached) and spread_sum.sample is None:
+                name = names.get((field.attachment, spread_sum.spread))
+                if name is not None:
+                    return AttachedRows(name, field.name)
+            return brought_here(field)
 
-    def _version_of(self, attachment: Attachment) -> AttachedVersion | None:
-        return next((each for each in self.versions if each.attachment is attachment), None)
-
-    def taken(self) -> None:
-        """Notes that all workers have the versions."""
-        for each in self.versions:
-            each.attachment.taken(each.version, each.dropped)
+        if not self.are_here:
+            self.sums = [
+                spread_sum._replace(sent=[as_sent(spread_sum, field) for field in spread_sum.sent])
+                for spread_sum in self._originals
+            ]
 
     def abandon(self, call: str) -> None:
         """Has workers drop the cotangents of a call, also if they get it later than this."""
@@ -154,36 +122,29 @@ class AttachedUse:
         self, totals: Sequence[Captured], call: str, parcels: Sequence[Parcel]
     ) -> Sequence[Captured]:
         """The sums, with gradients made of the cotangents that workers kept."""
-        fields = [self._kept_fields(number) for number in range(len(totals))]
-        if not any(fields):
-            return totals
+        kept = list(self._kept_fields())
         gradients: list[dict[int, AttachedGradient]] = [{} for _ in totals]
         for version in self.versions:
-            kept = [
-                (number, n, field)
-                for number, of_sum in enumerate(fields)
-                for n, field in of_sum.items()
-                if field.attachment is version.attachment
-            ]
-            if not kept:
+            fields = [field for field in kept if field[2].attachment is version.attachment]
+            if not fields:
                 continue
-            sums = {n: RepeatableSum(self.sums[n], parcels[n]) for n, _, _ in kept}
+            sums = {n: RepeatableSum(self.sums[n], parcels[n]) for n, _, _ in fields}
             recipe = Recipe(version.layout, version.version, sums, version.attachment.limit)
             hold = Hold(call, version.attachment.dropped)
-            for number, n, field in kept:
+            for number, n, array in fields:
                 ticket = ticket_of(version.name, call, number, n)
                 gradient = RemoteGradient(KeptCotangent(ticket), {ticket: recipe}, (hold,))
-                gradients[number][n] = AttachedGradient(field, gradient)
+                gradients[number][n] = AttachedGradient(array, gradient)
         return list(map(with_cotangents, totals, gradients))
 
-    def _kept_fields(self, number: int) -> dict[int, Attached]:
-        """The attached arrays among a sum's differentiated fields, by their places there."""
-        fields, each = {}, self.sums[number]
-        for n, field in enumerate(own_numbers(each.summand)):
-            place = place_in_sent(each.summand, field)
-            if place is not None and isinstance(each.sent[place], AttachedRows):
-                fields[n] = self._originals[number].sent[place]
-        return fields
+    def _kept_fields(self) -> Iterator[tuple[int, int, Attached]]:
+        """The differentiated attached arrays, with the numbers of their sums, and their places
+        among all differentiated fields."""
+        for number, (original, sent) in enumerate(zip(self._originals, self.sums, strict=True)):
+            for n, field in enumerate(own_numbers(sent.summand)):
+                place = place_in_sent(sent.summand, field)
+                if place is not None and isinstance(sent.sent[place], AttachedRows):
+                    yield number, n, original.sent[place]
 
 
 def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
@@ -213,10 +174,10 @@ def call_workers(
 ) -> "DirectCall":
     """As ``sums.placed.call_workers`` says."""
     connection = connection_of(client)
-    return DirectCall(connection, [spread_sum(connection, *parts) for parts in sums])
+    return DirectCall(connection, [as_spread_sum(connection, *parts) for parts in sums])
 
 
-def spread_sum(
+def as_spread_sum(
     connection: Connection, node: ReductionNode, summand: Summand, inputs: Sequence[Any]
 ) -> SpreadSum:
     placed = node.items.placed
@@ -241,12 +202,14 @@ class DirectCall:
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
         self._sums = sums
-        self._spreads = [each.spread for each in sums]
+        self._spreads = [spread_sum.spread for spread_sum in sums]
         self._left: list[set[int]] | None = None  # blocks, sum by sum; None: all
         self._deaths: list[Counter[int]] = [Counter() for _ in sums]  # of workers, by block
         self._results: list[WorkerResult] = []
         self._deadline = clock.seconds() + limit("evaluation")
-        self._replicated = replicated_in([value for each in sums for value in each.inputs])
+        self._replicated = replicated_in(
+            [value for spread_sum in sums for value in spread_sum.inputs]
+        )
         self._attached = AttachedUse(sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
         with contextlib.ExitStack() as reading:
@@ -323,7 +286,9 @@ class DirectCall:
 
     def _keep(self, results: Sequence[WorkerResult]) -> bool:
         """Keeps the results of evaluated blocks, if it can; whether there are any."""
-        if not self._attached.are_here or any([each.sample is not None for each in self._sums]):
+        if not self._attached.are_here or any(
+            [spread_sum.sample is not None for spread_sum in self._sums]
+        ):
             self._attached.abandon(self._attempt.name)
             return False
         self._results.extend(results)
@@ -364,34 +329,38 @@ class DirectCall:
         )
 
     def _names(self) -> str:
-        return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
+        return " and ".join(
+            [f"the sum over {spread_sum.model.name!r}" for spread_sum in self._sums]
+        )
 
     def _add_up(self, results: Sequence[WorkerResult]) -> Sequence[Captured]:
-        self._attached.taken()
-        totals = [total_of(each, number, results) for number, each in enumerate(self._sums)]
+        for version in self._attached.versions:
+            version.attachment.taken(version)
+        totals = [
+            total_of(spread_sum, number, results) for number, spread_sum in enumerate(self._sums)
+        ]
         if self._left is None:
             times = self._attempt.times(results)
-            for each, of_sum in zip(self._sums, times, strict=True):
-                if each.sample is None and each.spread.is_measured_now():
-                    each.spread.record_times(of_sum)
+            for spread_sum, of_sum in zip(self._sums, times, strict=True):
+                if spread_sum.sample is None and spread_sum.spread.is_measured_now():
+                    spread_sum.spread.record_times(of_sum)
         return self._attached.with_gradients(
             totals, self._attempt.name, self._attempt.request.summands
         )
 
 
-def total_of(each: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
+def total_of(spread_sum: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
     """A sum of a call, of the workers' partial sums."""
-    sums = [result.sums[number] for result in results]
-    summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
+    sums, summand = [result.sums[number] for result in results], spread_sum.summand
+    summed = merge_subtrees(sums, spread_sum.leaves, summand.summation).rounded()
     items = canonical(merge_item_cotangents(results, number))
     firsts = sorted(items)
     blocks = [items[first] for first in firsts]
-    if each.sample is not None and items:  # workers cut what was drawn into parts of their own
-        sizes = np.diff([*firsts, len(each.sample)]).tolist()
-        fields = enumerate(own_numbers(each.summand))
-        blocks = [
-            tuple([join([b[n] for b in blocks], each.is_array(of), sizes) for n, of in fields])
-        ]
+    if spread_sum.sample is not None and items:  # in parts that workers cut
+        sizes = np.diff([*firsts, len(spread_sum.sample)]).tolist()
+        are_arrays = map(spread_sum.is_array, own_numbers(summand))
+        fields = zip(zip(*blocks, strict=True), are_arrays, strict=True)
+        blocks = [tuple([join_cotangents(parts, is_array, sizes) for parts, is_array in fields])]
     return with_item_cotangents(summed, blocks)
 
 

@@ -15,8 +15,7 @@ from distributed import Client
 from daskgrad.autodiff.values.descriptions import escaped, nbytes, seconds, table
 from daskgrad.autodiff.values.trees import LEAF_TYPES
 from daskgrad.graph.nodes import Node
-from daskgrad.placed.attached import Attached, attach
-from daskgrad.placed.attachment import Attachment
+from daskgrad.placed.attached import Attached, Attachment, attach
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.samples import Sample, draw
 from daskgrad.placed.spread import CLOSED, Holdings

@@ -19,9 +19,8 @@ import daskgrad as dg
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.derivatives import in_line
 from daskgrad.optim.optimiser import Optimiser
-from daskgrad.placed import attachment, messages
-from daskgrad.placed.attached import Attached, AttachedGradient
-from daskgrad.placed.attachment import Attachment
+from daskgrad.placed import attached, messages
+from daskgrad.placed.attached import Attached, AttachedGradient, Attachment
 from daskgrad.placed.call import Attempt
 from daskgrad.placed.messages import pack
 from daskgrad.placed.updates import Blocks, Change, KeptCotangent, LatestSteps, VersionStep
@@ -392,7 +391,7 @@ def test_single_precision_stays_single(client):
 
 
 def test_gradients_from_before_the_arrays_came_here_are_no_steps_to_repeat(client, monkeypatch):
-    monkeypatch.setattr(attachment, "STEPS", 1)
+    monkeypatch.setattr(attached, "STEPS", 1)
 
     def fit(shards, z):
         gradient, state = prior_over(shards), ADAM.init(z)
@@ -567,7 +566,7 @@ def test_steps_that_all_workers_took_are_sent_once(client, counted):
 
 
 def test_what_is_remembered_is_bounded(client, counted, monkeypatch):
-    monkeypatch.setattr(attachment, "STEPS", 4)
+    monkeypatch.setattr(attached, "STEPS", 4)
     with dg.place(ITEMS) as shards:
         params = start(shards)
         results = train(gradient_over(shards), params, 10)
@@ -577,7 +576,7 @@ def test_what_is_remembered_is_bounded(client, counted, monkeypatch):
 
 
 def test_large_arguments_are_not_remembered(client, counted, monkeypatch):
-    monkeypatch.setattr(attachment, "LEAST", 0)
+    monkeypatch.setattr(attached, "LEAST", 0)
     large = numpy.ones(2 * Z.size)
 
     def scaled(pair, x, large):

@@ -390,7 +390,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
             for number in range(run.start, run.stop)
         ]
 
-    monkeypatch.setattr(Holdings, "_asked_of", asked_of)
+    monkeypatch.setattr(Holdings, "_assignment_of", asked_of)
     assert len(held.work()) == 2
     before = [future.key for future in held.futures]
     assert sorted(keys()) == list(enumerate(before))
