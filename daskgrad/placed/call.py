@@ -56,8 +56,7 @@ from daskgrad.placed.worker_sums import (
     place_in_sent,
 )
 from daskgrad.sums.block_tasks import Summand
-from daskgrad.sums.item_cotangents import ItemGradient, with_item_cotangents
-from daskgrad.sums.item_cotangents import join as join_cotangents
+from daskgrad.sums.item_cotangents import ItemGradient, join, with_item_cotangents
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks.clients import CONNECTED
@@ -360,7 +359,7 @@ def total_of(spread_sum: SpreadSum, number: int, results: Sequence[WorkerResult]
         sizes = np.diff([*firsts, len(spread_sum.sample)]).tolist()
         are_arrays = map(spread_sum.is_array, own_numbers(summand))
         fields = zip(zip(*blocks, strict=True), are_arrays, strict=True)
-        blocks = [tuple([join_cotangents(parts, is_array, sizes) for parts, is_array in fields])]
+        blocks = [tuple([join(parts, is_array, sizes) for parts, is_array in fields])]
     return with_item_cotangents(summed, blocks)
 
 

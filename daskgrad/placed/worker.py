@@ -192,22 +192,30 @@ class SumsPlugin(WorkerPlugin):
     ) -> WorkerResult:
         of_all, local = [dict(sent.get(address, {})) for address in ("", work.address)]
         point, rows = Unopened(of_all.pop(POINT)), local.pop(ROWS, None)
-        if of_all or local:
-            await self._in_thread(self._receive, versions, of_all, local)
+        entries = [*of_all.items(), *local.items()]
+        if entries and self._is_with_client():
+            entries = [(name, copy_frames(frames)) for name, frames in entries]
+        if updates := [entry for entry in entries if entry[0] in versions]:
+            await self._in_thread(self._store.update, versions, updates)
         for abandoned in dropped:  # a call may come after its abandonment
             await self.abandon(abandoned)
         if call not in self._running:
             raise CannotFinish("abandoned")
-        jobs = self._jobs(work, point, NO_ROWS if rows is None else Unopened(rows), versions)
+        parcels = {name: frames for name, frames in entries if name not in versions}
+        needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
+        self._require(self._store.missing(needed, parcels))
+        items = NO_ROWS if rows is None else Unopened(rows)
+        threads = self._worker.state.nthreads
+        jobs = [Job(job, n, point, items, self._store, threads) for n, job in enumerate(work.jobs)]
+        self._require([layout for job in jobs for layout in job.missing_layouts()])
         message = {"call": call, "versions": versions, "dropped": dropped}
         below = [self._ask(child, sent, message) for child in work.children]
-        local, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
-        return await self._in_thread(merge_results, work.jobs, local, remote) if remote else local
+        result, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
+        return await self._in_thread(merge_results, work.jobs, result, remote) if remote else result
 
-    def _receive(self, versions: Mapping[str, int], *sent: Mapping[str, Frames]) -> None:
-        if self._is_with_client():
-            sent = tuple([{n: copy_frames(frames) for n, frames in of.items()} for of in sent])
-        self._store.receive(versions, *sent)
+    def _require(self, missing: Sequence[str]) -> None:
+        if missing:
+            raise CannotFinish("missing", address=self._worker.address, names=missing)
 
     async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
         """The result of a worker below, which also gets the entries for workers below it."""
@@ -225,21 +233,6 @@ class SumsPlugin(WorkerPlugin):
                 raise
             nothing: list[dict] = [{} for _ in child.jobs]
             return pack(WorkerResult(nothing, nothing, {}, [unfinished.reply]))
-
-    def _jobs(
-        self, work: Work, point: Unopened, rows: Unopened, versions: Mapping[str, int]
-    ) -> list[Job]:
-        needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
-        missing = self._store.missing(needed)
-        if not missing:
-            threads = self._worker.state.nthreads
-            jobs = [
-                Job(job, n, point, rows, self._store, threads) for n, job in enumerate(work.jobs)
-            ]
-            missing = [layout for job in jobs for layout in job.missing_layouts()]
-        if missing:
-            raise CannotFinish("missing", address=self._worker.address, names=missing)
-        return jobs
 
     async def _evaluate_blocks(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
         """The partial sums of this worker's blocks, and the seconds of each block."""

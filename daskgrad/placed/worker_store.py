@@ -28,14 +28,11 @@ class Store:
         self._cotangents: dict[str, dict[int, Any]] = {}
         self._lock = threading.Lock()
 
-    def receive(self, versions: Mapping[str, int], *sent: Mapping[str, Frames]) -> None:
-        """Takes new parcels, and updates that bring arrays to these versions."""
+    def update(self, versions: Mapping[str, int], updates: Iterable[tuple[str, Frames]]) -> None:
+        """Brings arrays to these versions, as far as the updates, by their names, lead there."""
         with self._lock:
-            for name, frames in [pair for entries in sent for pair in entries.items()]:
-                if name in versions:
-                    self._update(name, versions[name], unpack(frames))
-                else:
-                    self._entries[name] = Copy(FIXED, Unopened(frames))
+            for name, frames in updates:
+                self._update(name, versions[name], unpack(frames))
 
     def _update(self, name: str, version: int, update: CopyUpdate) -> None:
         copy = self._entries.pop(name, None)  # gone if the update fails half-way
@@ -43,16 +40,18 @@ class Store:
         if copy is not None:
             self._entries[name] = copy
 
-    def missing(self, needed: Mapping[str, int]) -> list[str]:
-        """The names that are not here in the needed version; drops the oldest parcels."""
+    def missing(self, needed: Mapping[str, int], parcels: Mapping[str, Frames]) -> list[str]:
+        """Takes new parcels, and drops the oldest ones; the names that are not here in the needed
+        version."""
         entries = self._entries
         with self._lock:
+            entries |= {name: Copy(FIXED, Unopened(frames)) for name, frames in parcels.items()}
             for name in needed:
                 if name in entries:
                     entries[name] = entries.pop(name)  # used last
-            parcels = {n: entry.value for n, entry in entries.items() if entry.version == FIXED}
-            count, nbytes = len(parcels), sum([parcel.nbytes for parcel in parcels.values()])
-            for name, parcel in parcels.items():
+            kept = {n: entry.value for n, entry in entries.items() if entry.version == FIXED}
+            count, nbytes = len(kept), sum([parcel.nbytes for parcel in kept.values()])
+            for name, parcel in kept.items():
                 if name in needed or (count <= self._limit and nbytes <= self._nbytes):
                     break
                 count, nbytes = count - 1, nbytes - parcel.nbytes

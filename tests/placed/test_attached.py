@@ -828,8 +828,8 @@ def step_to(version, optimiser=dg.optim.SGD(1.0)):  # noqa: B008
 
 def receive(store, version, *steps):
     """The blocks that are there in this version, after the steps."""
-    store.receive({"l": version}, {"l": pack(LatestSteps(steps))})
-    return [] if store.missing({"l": version}) else [n for n in (0, 1) if store.has("l", [n])]
+    store.update({"l": version}, [("l", pack(LatestSteps(steps)))])
+    return [] if store.missing({"l": version}, {}) else [n for n in (0, 1) if store.has("l", [n])]
 
 
 @pytest.fixture
@@ -837,7 +837,7 @@ def store():
     """Two blocks, and a cotangent of the first."""
     store = Store()
     blocks = {0: {"z": numpy.zeros(2)}, 1: {"z": numpy.ones(2)}}
-    store.receive({"l": 0}, {"l": pack(Blocks(blocks))})
+    store.update({"l": 0}, [("l", pack(Blocks(blocks)))])
     store.keep(TICKET, {0: numpy.ones(2)})
     return store
 
@@ -866,7 +866,7 @@ def test_a_step_that_fails_half_way_leaves_no_block(store):
 def test_blocks_come_in_the_place_of_older_ones_and_never_of_newer_ones(store):
     def put(version, number):
         blocks = {number: {"z": numpy.full(2, 7.0 * version)}}
-        store.receive({"l": version}, {"l": pack(Blocks(blocks))})
+        store.update({"l": version}, [("l", pack(Blocks(blocks)))])
 
     put(0, 1)
     assert receive(store, 0) == [0, 1]
@@ -882,7 +882,7 @@ def test_a_store_forgets_what_is_released(store):
     store.keep(other, {0: numpy.ones(2)})
     store.drop("d")
     store.release("l")
-    assert store.missing({"l": 0}) == ["l"]
+    assert store.missing({"l": 0}, {}) == ["l"]
     assert not store.has("l", [0])
     assert_array_equal(store.kept(TICKET)[0], [1.0, 1.0])
     assert store.kept(other) == {}

@@ -98,15 +98,14 @@ def test_workers_forget_what_was_not_used_for_long():
     store = Store(limit=3, nbytes=10_000)
     sent = [Parcel.of(numpy.full(200, number)) for number in range(9)]
     for parcel in sent:
-        store.receive({}, {parcel.digest: parcel.frames})
-        assert store.missing({parcel.digest: FIXED}) == []
+        assert store.missing({parcel.digest: FIXED}, {parcel.digest: parcel.frames}) == []
     needed = {parcel.digest: FIXED for parcel in sent}
-    assert store.missing(needed) == [p.digest for p in sent[:6]]
+    assert store.missing(needed, {}) == [p.digest for p in sent[:6]]
     assert_array_equal(store[sent[8].digest].value(), numpy.full(200, 8))
     large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
     both = {parcel.digest: parcel.frames for parcel in large}
-    store.receive({}, both)
-    assert store.missing(dict.fromkeys(both, FIXED)) == [], "those of one request stay together"
+    needed = dict.fromkeys(both, FIXED)
+    assert store.missing(needed, both) == [], "those of one request stay together"
 
 
 def test_a_summand_is_packed_again_only_where_something_differs():

@@ -330,8 +330,8 @@ def test_a_replica_takes_each_update_once_and_none_out_of_turn():
 
     def receive(version, update):
         _, frames = update
-        store.receive({known.name: version}, {known.name: copy_frames(frames)} if frames else {})
-        return not store.missing({known.name: version})
+        store.update({known.name: version}, [(known.name, copy_frames(frames))] if frames else [])
+        return not store.missing({known.name: version}, {})
 
     whole = known.update(None)[0], copy_frames(known.update(None)[1])
     change(array, 0)
