@@ -1,9 +1,9 @@
 """Attached: arrays with a row for each placed item, which stay where the items are.
 
-The client has the arrays of one version, and the steps since: recipes of the cotangents that
-workers kept, and what optimisers did with these. Workers hold the latest version, block by block,
-as copies that may be lost. The client makes a lost block again by repeating the steps for it. It
-fetches the arrays before it would have to remember or to repeat too much.
+The client has the arrays of one version, and the steps since: the changes by optimisers, and
+recipes of the cotangents that workers kept for them. Workers hold the latest version, block by
+block, as copies that may be lost. The client makes a lost block again by repeating the steps for
+it. It fetches the arrays before it would have to remember or to repeat too much.
 """
 
 import contextlib
@@ -192,7 +192,7 @@ class Attachment(Readable):
     def __init__(self) -> None:
         super().__init__("arrays that are attached to its items")
         self.version = 0
-        self.dropped: deque[str] = deque()  # calls whose cotangents nobody needs any more
+        self.dropped: deque[str] = deque()  # calls: nobody needs their cotangents any more
         self.users: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.gradients: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._arrays: Arrays = {}

@@ -460,7 +460,7 @@ class Attempt:
         return result
 
     def _stop(self) -> None:
-        """Tells the workers, once, to return what they have."""
+        """Tells the workers, once, to return the sums that they have."""
         if not self._is_stopped:
             self._is_stopped = True
             in_loop(self._client, self._tell_all)

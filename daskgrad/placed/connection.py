@@ -1,4 +1,4 @@
-"""Connection: a client's plugins on its cluster, and its book of what each worker has."""
+"""Connection: a client's plugins on its cluster, and its book of the entries that workers have."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ GRACE = 2.0  # seconds after which a client that has left loses its plugins on t
 
 @dataclass(eq=False)
 class PresencePlugin(SchedulerPlugin):
-    """Has Dask keep and start workers for what is evaluated; leaves with its ``client``."""
+    """Has Dask keep and start workers for direct calls; leaves with its ``client``."""
 
     idempotent = True
 
@@ -149,7 +149,7 @@ class Connection:
         return client
 
     def spread(self, name: str, sizes: Sequence[int]) -> Spread:
-        """The spread of a sum whose items nobody holds, known by its model and its blocks."""
+        """The spread of a sum over items that no worker holds, by its model and its blocks."""
         key = (name, len(sizes), sizes[0], sizes[-1])
         with self._lock:
             return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
@@ -169,7 +169,7 @@ class Connection:
             self._settle([spread for spread in spreads if spread.workers != self._workers])
 
     def look_again(self, spreads: Sequence[Spread], replies: Sequence[dict[str, Any]]) -> None:
-        """After a failed call: asks which workers there are, and places again what was lost."""
+        """After a failed call: asks which workers there are, and places lost items again."""
         with self._lock:
             for spread in spreads:
                 spread.require_open()
@@ -228,7 +228,7 @@ class Connection:
         async def ask_one(address: str) -> Frames | None:
             try:
                 return await call_worker(client.rpc, address, asking(self.name), question=frames)
-            except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
+            except CannotFinish as unfinished:  # it is lost, or cannot answer
                 if cause := unfinished.reply.get("exception_text"):
                     logger.warning("%s: %s failed: %s", purpose, address, cause)
                 return None
@@ -317,7 +317,7 @@ def release_replica(name: str) -> None:
 
 
 def wait_for_events(client: Client) -> None:
-    """Waits until workers that are called directly have told what they evaluated."""
+    """Waits until directly called workers have logged their events."""
     if client in connections:
         time.sleep(2 * EVENTS_EVERY)
 

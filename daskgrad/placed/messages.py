@@ -1,4 +1,4 @@
-"""Messages: their format between client and workers; ``request`` decides what they hold.
+"""Messages: their format between client and workers; ``request`` fills it.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.
@@ -257,7 +257,7 @@ class Work(NamedTuple):
 
 
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
-    """The trees whose first workers the client calls.
+    """The trees of work; the client calls the first worker of each.
 
     ``works`` are in the order of their blocks, so that neighbours add up to subtrees.
     """

@@ -1,8 +1,8 @@
-"""Replicas: arrays of which each worker keeps a copy, and the updates of these copies.
+"""Replicas: arrays that each worker keeps a copy of, and the updates of these copies.
 
 The array in this process is the one that counts. An optimiser changes it here, and the next request
-brings each worker what it lacks: the new values of the entries that changed, or the whole array. So
-no worker computes an update, and a copy that was lost, or is late, is made good from here.
+brings workers the new values of the entries that changed, or the whole array. So no worker computes
+an update, and a copy that was lost, or is late, is made good from here.
 """
 
 import contextlib
@@ -134,7 +134,7 @@ class Replicated(Readable):
 
 
 def replicate(array: Any) -> np.ndarray:
-    """An array for models' shared arguments of which each worker keeps a copy.
+    """An array for models' shared arguments; each worker keeps a copy of it.
 
     For parameters that are too large to be sent with each call::
 

@@ -1,4 +1,4 @@
-"""Requests: the jobs of each worker for sums over spread blocks, and what it needs for them."""
+"""Requests: the jobs of each worker for sums over spread blocks, with all that they need."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class Request:
         self.plan = make_plan(jobs, rows, assigned, is_large, sums[0].spread.plans)
 
     def _is_large(self, apart: Sequence[Frames]) -> bool:
-        """Whether it is cheaper if workers pass on the point, and with it what others need."""
+        """Whether it is cheaper if workers pass on the point, with rows and blocks of others."""
         point = sum(map(len, self.point))
         nbytes = sum([len(frame) for frames in apart for frame in frames])
         return point >= LARGE_POINT and point * max(len(self.rows), 1) >= nbytes
@@ -198,7 +198,7 @@ class Request:
 
 
 def parts_of(sums: Sequence[SpreadSum]) -> Iterator[tuple[str, Any]]:
-    """The parts of a request, and what errors call them."""
+    """The parts of a request, with their names in errors."""
     for spread_sum in sums:
         name = spread_sum.model.name
         yield f"the model {name!r}", spread_sum.model

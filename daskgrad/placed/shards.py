@@ -346,8 +346,8 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     On a cluster, sums over shards and their gradients are evaluated where the items are: the point
     goes out once per worker, and the sums come back. A worker holds a run of blocks. Their times
     are measured, and blocks are moved when workers are unevenly loaded, join or leave
-    (``Shards.plan`` shows it). The items stay in the client's memory, too; those of a worker that
-    is gone are placed again.
+    (``Shards.plan`` shows it). The items stay in the client's memory, too, and
+    are placed again if their worker is gone.
 
     Collections of one length are placed together, and summed over as their ``zip`` is::
 
@@ -364,8 +364,8 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     ----------
     items:
         a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag, a list of Delayed,
-        or a dask DataFrame, which are computed once; or a ``zip`` of several of these, whose items
-        are tuples. The items of a DataFrame are its partitions, and so are the slices.
+        or a dask DataFrame, which are computed once; or a ``zip`` of several of these, with
+        tuples as items. The items of a DataFrame are its partitions, and so are the slices.
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
         "auto" there are at least 32 blocks a thread, if there are as many items, and the slices

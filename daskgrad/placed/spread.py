@@ -74,7 +74,7 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
 
 
 def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -> list[int]:
-    """For each worker the end of its run among these blocks, in proportion to what it ``gets``;
+    """For each worker the end of its run among these blocks, in proportion to its ``gets``;
     ``costs`` (> 0) are of all blocks."""
     done = np.concatenate([[0.0], np.cumsum(costs[list(blocks)])])
     ends = [*blocks, len(costs)]  # of a run that is cut at this place
@@ -351,7 +351,7 @@ class Holdings(Spread):
             raise RuntimeError(CLOSED)
 
     def references(self) -> list[Any]:
-        """The futures of the blocks; places again those that are known to be lost."""
+        """The futures of the blocks; places lost blocks again."""
         with self._lock:
             self.require_open()
             if not all(map(is_there, self.futures)):
@@ -429,7 +429,7 @@ class Holdings(Spread):
                 await forget(self.client, keys)
                 raise
 
-        def scatter_whole() -> Any:  # half done, the scheduler would keep what it was sent
+        def scatter_whole() -> Any:  # half done, the scheduler would keep its part
             return asyncio.shield(scatter())
 
         def require_present() -> None:
@@ -448,7 +448,7 @@ class Holdings(Spread):
             self.holders[number] = address
 
     def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
-        """The items of blocks, and what errors call them."""
+        """The items of blocks, with their names in errors."""
         for block in [self.blocks[number] for number in numbers]:
             for number, item in enumerate(block.items, start=block.first):
                 yield f"item {number}", item

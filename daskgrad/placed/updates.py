@@ -169,7 +169,7 @@ class VersionStep(NamedTuple):
     def take_all(
         self, blocks: Mapping[int, Arrays], kept: KeptCotangents
     ) -> Iterator[tuple[int, Arrays]]:
-        """The blocks after the step, without those that lack a cotangent or an array."""
+        """The blocks after the step; drops a block that lacks a cotangent or an array."""
         for number, arrays in blocks.items():
             try:
                 self.take(arrays, finder(kept, number))

@@ -67,7 +67,7 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
 def in_thread(pool: Executor, fun: Callable, *args: Any) -> asyncio.Future:
     """The result of a function in a thread of a pool; it runs even if nobody waits any more.
 
-    The loop's ``run_in_executor`` chains two futures: 3 % of a gradient whose models take no time.
+    The loop's ``run_in_executor`` chains two futures: 3 % of a gradient of models without work.
     """
     loop = asyncio.get_running_loop()
     result = loop.create_future()
@@ -95,7 +95,7 @@ def settle(result: asyncio.Future, set_result: Callable[[Any], None], to: Any) -
 
 # ----------------------------------------------------------------------------------- worker plugin
 
-EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
+EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 
 NO_ROWS = Unopened(pack(()))
@@ -274,7 +274,7 @@ class SumsPlugin(WorkerPlugin):
 
 
 class EventLog:
-    """Tells Dask's event log what the worker evaluates, at most twice a second."""
+    """Tells Dask's event log of evaluations, at most twice a second."""
 
     def __init__(self, worker: Worker, running: Collection[str]):
         self._worker = worker
