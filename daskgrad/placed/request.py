@@ -256,12 +256,9 @@ def make_plan(
         needed = {work.address: list(of) for work, of in zip(works, names, strict=True)}
         return Plan(sent, needed, assigned)
 
-    stored = tuple(
-        [tuple([(address, of.stored) for address, of in spread_sum.items()]) for spread_sum in rows]
-    )
-    return kept_or_made(
-        plans, (jobs, tuple(stored), tuple(map(id, assigned)), is_large), make, PLANS
-    )
+    stored = [[(address, of.stored) for address, of in of_sum.items()] for of_sum in rows]
+    key = jobs, tuple(map(tuple, stored)), tuple(map(id, assigned)), is_large
+    return kept_or_made(plans, key, make, PLANS)
 
 
 def message_for(
