@@ -214,6 +214,8 @@ class DirectCall:
         with contextlib.ExitStack() as reading:
             for array in (*self._replicated, *self._attached.attachments):
                 reading.enter_context(array.reading())
+            for array in self._replicated:
+                connection.release_with(array)
             self._attempt = self._begin()
             self._reading = reading.pop_all()
 

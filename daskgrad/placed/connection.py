@@ -131,6 +131,7 @@ class Connection:
         self._client = weakref.ref(client)
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
+        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
         # By worker and name, the version that it has; None: it may have any version, or none.
         self._book: dict[str, dict[str, int | None]] = {}
@@ -199,8 +200,13 @@ class Connection:
             for name in parcels[: -max(PARCELS, needed)]:
                 book.pop(name, None)
 
-    def release(self, name: str) -> None:
-        """Has the workers drop a replicated array."""
+    def release_with(self, array: Any) -> None:
+        """Has the workers drop their copies when a replicated array is gone."""
+        if array not in self._watched:
+            self._watched.add(array)
+            weakref.finalize(array, self._release, array.name).atexit = False
+
+    def _release(self, name: str) -> None:
         book = list(self._book.items())
         self.tell([address for address, names in book if name in names], "forget", name)
 
@@ -309,11 +315,6 @@ connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDict
 def connection_of(client: Client) -> Connection:
     connection = connections.get(client)
     return connections.setdefault(client, Connection(client)) if connection is None else connection
-
-
-def release_replica(name: str) -> None:
-    for connection in list(connections.values()):
-        connection.release(name)
 
 
 def wait_for_events(client: Client) -> None:

@@ -20,7 +20,6 @@ from daskgrad.autodiff.values.elsewhere import replicated, replicated_among, rep
 from daskgrad.autodiff.values.memory import canonical_leaf, require_room
 from daskgrad.autodiff.values.rows import Rows, loose_rows
 from daskgrad.autodiff.values.trees import flatten, unflatten
-from daskgrad.placed.connection import release_replica
 from daskgrad.placed.messages import Frames, StandIn, pack
 from daskgrad.placed.updates import ChangedEntries, WholeArray
 
@@ -185,13 +184,8 @@ def replicate(array: Any) -> np.ndarray:
     owner = canonical_leaf(np.array(array, order="C", subok=False))
     view = owner.view()
     view.setflags(write=False)
-    key, known = id(view), Replicated(owner)
-
-    def forget(_: weakref.ref) -> None:
-        replicated.pop(key, None)
-        release_replica(known.name)
-
-    replicated[key] = weakref.ref(view, forget), known
+    key = id(view)
+    replicated[key] = weakref.ref(view, lambda _: replicated.pop(key, None)), Replicated(owner)
     return view
 
 

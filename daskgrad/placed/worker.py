@@ -203,19 +203,15 @@ class SumsPlugin(WorkerPlugin):
             raise CannotFinish("abandoned")
         parcels = {name: frames for name, frames in entries if name not in versions}
         needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
-        self._require(self._store.missing(needed, parcels))
+        if missing := self._store.missing(needed, parcels):
+            raise CannotFinish("missing", address=self._worker.address, names=missing)
         items = NO_ROWS if rows is None else Unopened(rows)
         threads = self._worker.state.nthreads
         jobs = [Job(job, n, point, items, self._store, threads) for n, job in enumerate(work.jobs)]
-        self._require([layout for job in jobs for layout in job.missing_layouts()])
         message = {"call": call, "versions": versions, "dropped": dropped}
         below = [self._ask(child, sent, message) for child in work.children]
         result, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
         return await self._in_thread(merge_results, work.jobs, result, remote) if remote else result
-
-    def _require(self, missing: Sequence[str]) -> None:
-        if missing:
-            raise CannotFinish("missing", address=self._worker.address, names=missing)
 
     async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
         """The result of a worker below, which also gets the entries for workers below it."""
@@ -244,7 +240,7 @@ class SumsPlugin(WorkerPlugin):
         if is_done:
             self._log.add([job for job in jobs if job.seconds], start, time.time())
         for job in jobs:
-            if job.uses_attached:
+            if job.attached:
                 if call not in self._running:  # nobody would drop the cotangents
                     raise CannotFinish("abandoned")
                 job.keep_attached(call)

@@ -82,11 +82,6 @@ class Store:
 
     # ---- attached arrays
 
-    def has(self, layout: str, numbers: Iterable[int]) -> bool:
-        """Whether all of these blocks are here."""
-        with self._lock:
-            return layout in self._entries and self[layout].keys() >= set(numbers)
-
     def rows(self, layout: str, name: str, number: int) -> np.ndarray:
         """The rows of an array in a block; KeyError if they are not here."""
         with self._lock:

@@ -102,7 +102,7 @@ class Job:
         self._summand: Unopened = store[message.summand]
         self._input_parcels = parcels_of(message.stored, store)
         self._row_parcels = parcels_of(message.stored_rows, store)
-        self._attached = {p: (layout, name) for p, layout, name in message.stored_rows if name}
+        self.attached = {p: (layout, name) for p, layout, name in message.stored_rows if name}
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
@@ -181,32 +181,22 @@ class Job:
 
     def _rows_of(self, place: int, runs: Any, part: JobPart) -> Any:
         """The rows of a part, in a field that the request brings or in an attached array."""
-        if place not in self._attached:
+        if place not in self.attached:
             return runs[part.run][part.start : part.stop]
-        layout, name = self._attached[place]
+        layout, name = self.attached[place]
         try:
             return read_only(self._store.rows(layout, name, part.blocks[0]))
-        except KeyError:  # released meanwhile, since the shards were closed
+        except KeyError:  # it was lost, or released meanwhile
             raise CannotFinish("missing", names=[layout]) from None
-
-    def missing_layouts(self) -> list[str]:
-        """The layouts of attached arrays that lack a block here."""
-        blocks = [block for part in self._parts for block in part.blocks]
-        layouts = [layout for layout, _ in self._attached.values()]
-        return [layout for layout in layouts if not self._store.has(layout, blocks)]
-
-    @property
-    def uses_attached(self) -> bool:
-        return bool(self._attached)
 
     def keep_attached(self, call: str) -> None:
         """Keeps the cotangents of attached arrays here, out of the result."""
         _, summand = self._summand.value()
         for n, field in enumerate(own_numbers(summand)):
             place = place_in_sent(summand, field)
-            if place not in self._attached:
+            if place not in self.attached:
                 continue
-            layout, _ = self._attached[place]
+            layout, _ = self.attached[place]
             size, cotangents = self._message.block_items, self.item_cotangents
             blocks = {first // size: fields[n][0] for first, fields in cotangents.items()}
             self._store.keep(ticket_of(layout, call, self._number, n), blocks)

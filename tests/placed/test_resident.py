@@ -101,6 +101,20 @@ def test_a_changed_constant_and_a_changed_function_are_seen(local):
     assert changed - 103.0 * len(ROWS) == pytest.approx(2.0 * (value - 3.0 * len(ROWS)))
 
 
+def test_what_a_worker_of_this_process_keeps_does_not_change_with_the_users_array(local):
+    with dg.place(ROWS) as shards:
+
+        def value(big):
+            return dg.value_and_grad(
+                lambda x: dg.map_sum(lambda row, x, big: dot(row, x) * big[3], shards, x, big)
+            )(X)[0]
+
+        big = numpy.ones(len(BIG))
+        expected = value(big)
+        big[:] = 2.0
+        assert value(numpy.ones(len(BIG))) == expected
+
+
 def test_the_order_of_a_dicts_keys_is_a_part_of_it(local):
     """Models may go by it; structures that differ in nothing else are equal."""
     shards = dg.place(ROWS)
