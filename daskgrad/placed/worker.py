@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,6 @@ from daskgrad.placed.worker_sums import (
 from daskgrad.tasks import allocator
 from daskgrad.tasks.observers import TOPIC
 
-# -------------------------------------------------------------------------------------------------
-# Worker loop: functions in threads, and several coroutines, awaited in an event loop.
-
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     """The results of all coroutines. The first error, or cancelling this, cancels the others."""
@@ -63,37 +60,6 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
         while tasks:  # until none is left: an error holds this list, and a task holds the error
             tasks.pop().cancel()
 
-
-def in_thread(pool: Executor, fun: Callable, *args: Any) -> asyncio.Future:
-    """The result of a function in a thread of a pool; it runs even if nobody waits any more.
-
-    The loop's ``run_in_executor`` chains two futures: 3 % of a gradient of models without work.
-    """
-    loop = asyncio.get_running_loop()
-    result = loop.create_future()
-    pool.submit(run, [result, loop, fun, args])
-    return result
-
-
-def run(call: list[Any]) -> None:
-    """Takes the call out of the list, which the pool keeps as long as a traceback."""
-    result, loop, fun, args = call
-    call.clear()
-    try:
-        value = fun(*args)
-    except BaseException as error:
-        loop.call_soon_threadsafe(settle, result, result.set_exception, error)
-        del result, fun, args  # the error's traceback would hold them, and so itself
-    else:
-        loop.call_soon_threadsafe(settle, result, result.set_result, value)
-
-
-def settle(result: asyncio.Future, set_result: Callable[[Any], None], to: Any) -> None:
-    if not result.cancelled():
-        set_result(to)
-
-
-# ----------------------------------------------------------------------------------- worker plugin
 
 EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
@@ -177,7 +143,8 @@ class SumsPlugin(WorkerPlugin):
         """Calls a method of ``Store``."""
         method, *args = unpack(question)
         try:
-            result = await in_thread(self._answering, getattr(self._store, method), *args)
+            loop, answer = asyncio.get_running_loop(), getattr(self._store, method)
+            result = await loop.run_in_executor(self._answering, answer, *args)
             return {"status": "OK", "result": frame_message(pack(result))}
         except Exception as error:
             return failed(error).reply
@@ -266,7 +233,7 @@ class SumsPlugin(WorkerPlugin):
             raise CannotFinish("no items", address=self._worker.address) from None
 
     def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
-        return in_thread(self._worker.executor, fun, *args)
+        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
 
 
 class EventLog:
