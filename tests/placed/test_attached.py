@@ -614,7 +614,7 @@ def lose_a_block(client):
     client.run(forget, workers=sorted(client.ncores())[:1])
 
 
-@pytest.mark.parametrize("lose", [lambda client: lose(client, 1), lose_a_block])
+@pytest.mark.parametrize("lose", [lambda client: lose(client, 1), lose_a_block], ids=["all", "one"])
 def test_a_worker_that_lost_blocks_gets_them_again(client, counted, lose):
     def between(step):
         if step == 3:
