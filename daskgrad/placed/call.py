@@ -1,10 +1,10 @@
-"""Call: one evaluation of sums by the workers; sends the point, waits, adds up, tries again."""
+"""Call: the workers evaluate sums for the client; it sends, waits, adds up, and tries again."""
 
 import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -15,47 +15,45 @@ from distributed.core import clean_exception
 
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
-from daskgrad.autodiff.values.memory import of_its_own
-from daskgrad.placed.attached import Attached, AttachedGradient
-from daskgrad.placed.attached_steps import Kept
-from daskgrad.placed.attachment import (
+from daskgrad.autodiff.values.memory import canonical
+from daskgrad.placed.attached import (
+    Attached,
+    AttachedGradient,
+    AttachedVersion,
     Attachment,
-    Evaluation,
-    Gradient,
     Hold,
-    Layout,
+    Recipe,
+    RemoteGradient,
     RepeatableSum,
-    nbytes_of,
 )
-from daskgrad.placed.connection import Connection, connection_of
+from daskgrad.placed.connection import Connection, connection_of, tell_all
 from daskgrad.placed.messages import (
+    FIXED,
+    POINT,
+    ROWS,
     AttachedRows,
     Frames,
     Parcel,
     abandoning,
-    frame_message,
-    frame_messages,
-    pack,
+    frame_entries,
     unpack,
 )
 from daskgrad.placed.replicas import Replicated, replicated_in
 from daskgrad.placed.request import Request, SpreadSum, Tree
 from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
-from daskgrad.placed.spread import NOTHING_ASKED, Asked, Holdings, Spread
+from daskgrad.placed.spread import NO_BLOCKS, Assignment, Holdings, Spread
+from daskgrad.placed.updates import KeptCotangent
 from daskgrad.placed.worker import call_worker
-from daskgrad.placed.worker_store import News, Version, frame_versions
+from daskgrad.placed.worker_store import ticket_of
 from daskgrad.placed.worker_sums import (
     CannotFinish,
-    ItemCotangents,
-    Result,
+    WorkerResult,
     merge_item_cotangents,
     merge_subtrees,
     own_numbers,
     place_in_sent,
-    ticket_of,
 )
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.sums.item_cotangents import ItemGradient, join, with_item_cotangents
@@ -66,169 +64,102 @@ from daskgrad.tasks.settings import limit, limit_named
 from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
 
 # -------------------------------------------------------------------------------------------------
-# Attached calls: the attached arrays that the sums of a call use, and the gradients of these.
+# The attached arrays that the sums of a call use, and their gradients.
 
 
 class AttachedUse:
     """The attached arrays among the items of some sums, through the attempts of one call."""
 
     def __init__(self, sums: Sequence[SpreadSum]):
-        self._given = sums
-        self.sums = sums  # as they are sent: with stand-ins for the arrays that workers have
-        fields = [field for each in sums for field in each.sent if isinstance(field, Elsewhere)]
+        self._originals = sums
+        self.sums = sums  # with stand-ins for the arrays that workers have
+        self.versions: list[AttachedVersion] = []
+        fields = [
+            field
+            for spread_sum in sums
+            for field in spread_sum.sent
+            if isinstance(field, Elsewhere)
+        ]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
-        found = [whole.attachment for whole in wholes if isinstance(whole, Attached)]
-        self._attachments: list[Attachment] = list({id(each): each for each in found}.values())
-        self._news: dict[int, tuple[Layout, News]] = {}  # by attachment
+        self.attachments: list[Attachment] = list(
+            dict.fromkeys(whole.attachment for whole in wholes if isinstance(whole, Attached))
+        )
 
-    def reading(self) -> contextlib.ExitStack:
-        """Nobody changes the arrays meanwhile."""
-        with contextlib.ExitStack() as stack:
-            for each in self._attachments:
-                stack.enter_context(each.reading())
-            return stack.pop_all()
+    def settle(self, connection: Connection) -> None:
+        """Finds the blocks and steps that workers lack."""
+        spreads: dict[Attachment, Holdings] = {}  # one for all sums
+        for spread_sum in self._originals:
+            if isinstance(spread_sum.spread, Holdings) and spread_sum.sample is None:
+                for field in [field for field in spread_sum.sent if isinstance(field, Attached)]:
+                    spreads.setdefault(field.attachment, spread_sum.spread)
+        settled = [attachment.settle(connection, spread) for attachment, spread in spreads.items()]
+        self.versions = [version for version in settled if version is not None]
+        names: dict[Any, str] = {(v.attachment, v.layout.spread): v.name for v in self.versions}
 
-    def settle(self, connection: Connection) -> Sequence[SpreadSum]:
-        """The sums, after their workers were given the rows that they lack."""
-        if self.are_here:
-            return self.sums
-        spreads: dict[int, Holdings] = {}  # by attachment: one for all sums
-        for each in self._given:
-            for field in [field for field in each.sent if isinstance(field, Attached)]:
-                if isinstance(each.spread, Holdings) and each.sample is None:
-                    spreads.setdefault(id(field.attachment), each.spread)
-        settled = {
-            id(each): each.settle(connection, spreads[id(each)])
-            for each in self._attachments
-            if id(each) in spreads
-        }
-
-        def sent(each: SpreadSum, field: Any) -> Any:
-            key = id(field.attachment) if isinstance(field, Attached) else None
-            if key in self._news and spreads[key] is each.spread and each.sample is None:
-                layout, news = self._news[key]
-                return AttachedRows(layout.name, field.name, news.version)
+        def as_sent(spread_sum: SpreadSum, field: Any) -> Any:
+            if isinstance(field, Attached) and spread_sum.sample is None:
+                name = names.get((field.attachment, spread_sum.spread))
+                if name is not None:
+                    return AttachedRows(name, field.name)
             return brought_here(field)
 
-        self._news = {
-            id(each): (layout, each.news())
-            for each in self._attachments
-            if (layout := settled.get(id(each))) is not None
-        }
-        self.sums = [s._replace(sent=[sent(s, field) for field in s.sent]) for s in self._given]
-        return self.sums
-
-    def news(self) -> dict[str, Frames]:
-        """What the call tells the workers, by layout."""
-        return {layout.name: pack(news) for layout, news in self._news.values()}
-
-    def told(self) -> None:
-        for each in self._attachments:
-            if id(each) in self._news:
-                each.told(self._news[id(each)][1])
+        if not self.are_here:
+            self.sums = [
+                spread_sum._replace(sent=[as_sent(spread_sum, field) for field in spread_sum.sent])
+                for spread_sum in self._originals
+            ]
 
     def abandon(self, call: str) -> None:
-        """Nobody needs what workers may keep of this call, also if they get it later than this."""
-        for each in self._attachments:
-            each.dropped.append(call)
-
-    def lose(self, address: str) -> None:
-        for each in self._attachments:
-            each.lose(address)
+        """Has workers drop the cotangents of a call, also if they get it later than this."""
+        for attachment in self.attachments:
+            attachment.dropped.append(call)
 
     # ---- gradients
 
     def with_gradients(
         self, totals: Sequence[Captured], call: str, parcels: Sequence[Parcel]
     ) -> Sequence[Captured]:
-        """The sums that the workers returned, with gradients of what they kept."""
-        own = [self._own(number) for number in range(len(totals))]
-        if not any(own):
-            return totals
-        used = {id(field.attachment) for fields in own for field in fields.values()}
-        made = {
-            id(each): self._evaluation(each, own, call, parcels)
-            for each in self._attachments
-            if id(each) in used
-        }
-        return [
-            with_cotangents(
-                total,
-                {
-                    n: gradient(field, number, n, *made[id(field.attachment)])
-                    for n, field in of.items()
-                },
-            )
-            for number, (total, of) in enumerate(zip(totals, own, strict=True))
-        ]
+        """The sums, with gradients made of the cotangents that workers kept."""
+        kept = list(self._kept_fields())
+        gradients: list[dict[int, AttachedGradient]] = [{} for _ in totals]
+        for version in self.versions:
+            fields = [field for field in kept if field[2].attachment is version.attachment]
+            if not fields:
+                continue
+            sums = {n: RepeatableSum(self.sums[n], parcels[n]) for n, _, _ in fields}
+            recipe = Recipe(version.layout, version.version, sums, version.attachment.limit)
+            hold = Hold(call, version.attachment.dropped)
+            for number, n, array in fields:
+                ticket = ticket_of(version.name, call, number, n)
+                gradient = RemoteGradient(KeptCotangent(ticket), {ticket: recipe}, (hold,))
+                gradients[number][n] = AttachedGradient(array, gradient)
+        return list(map(with_cotangents, totals, gradients))
 
-    def _own(self, number: int) -> dict[int, Attached]:
-        """The attached arrays that a sum differentiates and that stay, by their place among all
-        fields that it differentiates."""
-        found = {}
-        for n, field in enumerate(own_numbers(self.sums[number].summand)):
-            place = place_in_sent(self.sums[number].summand, field)
-            if place is not None and isinstance(self.sums[number].sent[place], AttachedRows):
-                found[n] = self._given[number].sent[place]
-        return found
-
-    def _evaluation(
-        self,
-        attachment: Attachment,
-        own: Sequence[dict[int, Attached]],
-        call: str,
-        parcels: Sequence[Parcel],
-    ) -> tuple[Evaluation, Hold]:
-        """What is remembered of the call, and what makes the workers keep its cotangents."""
-        numbers = [
-            number
-            for number, fields in enumerate(own)
-            if any([field.attachment is attachment for field in fields.values()])
-        ]
-        layout, news = self._news[id(attachment)]
-        inputs = [value for n in numbers for value in self.sums[n].inputs]
-        cost = nbytes_of(inputs, [field for n in numbers for field in self.sums[n].sent])
-        is_remembered = cost <= attachment.limit and not replicated_in(inputs)
-        sums = {n: self._repeatable(n, parcels[n]) for n in numbers} if is_remembered else {}
-        evaluation = Evaluation(call, layout, news.version, sums)
-        return evaluation, Hold(call, attachment.dropped)
-
-    def _repeatable(self, number: int, parcel: Parcel) -> RepeatableSum:
-        each = self.sums[number]
-        spread: Any = each.spread
-        return RepeatableSum(
-            each.model.name,
-            parcel,
-            of_its_own(list(each.inputs)),
-            of_its_own(list(each.sent)),
-            spread.blocks,
-            spread.block_items,
-        )
-
-
-def gradient(
-    field: Attached, number: int, n: int, evaluation: Evaluation, hold: Hold
-) -> AttachedGradient:
-    """That of a field, which workers keep for the sum of this number as its n-th."""
-    ticket = ticket_of(evaluation.call, number, n)
-    return AttachedGradient(field, Gradient(Kept(ticket), {ticket: evaluation}, (hold,)))
+    def _kept_fields(self) -> Iterator[tuple[int, int, Attached]]:
+        """The differentiated attached arrays, with the numbers of their sums, and their places
+        among all differentiated fields."""
+        for number, (original, sent) in enumerate(zip(self._originals, self.sums, strict=True)):
+            for n, field in enumerate(own_numbers(sent.summand)):
+                place = place_in_sent(sent.summand, field)
+                if place is not None and isinstance(sent.sent[place], AttachedRows):
+                    yield number, n, original.sent[place]
 
 
 def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> Captured:
     """A sum with these cotangents of fields of its items, by their places.
 
-    A field that no block has a cotangent of has none, as in this process: a zero has no sign then.
+    A field without a cotangent in any block has none, as in this process: a zero has no sign then.
     """
-    kept = total.pullback
-    if not gradients or not isinstance(kept, ItemGradient):
+    pullback = total.pullback
+    if not gradients or not isinstance(pullback, ItemGradient):
         return total
     fields = [
         ((gradients[n],),) if n in gradients and any([leaf for (leaf,) in field]) else field
-        for n, field in enumerate(kept.item_cotangents)
+        for n, field in enumerate(pullback.item_cotangents)
     ]
-    found = ItemGradient(kept.leaves, tuple(fields))
-    return Captured(total.value, found, total.seen, total.fingerprint)
+    gradient = ItemGradient(pullback.leaves, tuple(fields))
+    return Captured(total.value, gradient, total.seen, total.fingerprint)
 
 
 # -------------------------------------------------------------------------------------------- call
@@ -239,13 +170,13 @@ numbers = itertools.count()
 
 def call_workers(
     client: Client, sums: Sequence[tuple[ReductionNode, Summand, Sequence[Any]]]
-) -> "Call":
+) -> "DirectCall":
     """As ``sums.placed.call_workers`` says."""
     connection = connection_of(client)
-    return Call(connection, [spread_sum(connection, *parts) for parts in sums])
+    return DirectCall(connection, [as_spread_sum(connection, *parts) for parts in sums])
 
 
-def spread_sum(
+def as_spread_sum(
     connection: Connection, node: ReductionNode, summand: Summand, inputs: Sequence[Any]
 ) -> SpreadSum:
     placed = node.items.placed
@@ -260,51 +191,56 @@ def spread_sum(
     return SpreadSum(spread, node.model, summand, sent, inputs, sample)
 
 
-class Call:
+class DirectCall:
     """A call of the workers for some sums; it begins when it is made.
 
-    Where workers are lost, the others return what they have evaluated, and another attempt is made
-    for the rest; all of it again where they keep cotangents of the attempt, or draw from blocks.
+    If workers are lost, the others return the sums that they have, and another attempt is made for
+    the remaining blocks; or for all blocks, if workers keep cotangents or a sum is over a sample.
     """
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
         self._sums = sums
-        self._spreads = [each.spread for each in sums]
+        self._spreads = [spread_sum.spread for spread_sum in sums]
         self._left: list[set[int]] | None = None  # blocks, sum by sum; None: all
         self._deaths: list[Counter[int]] = [Counter() for _ in sums]  # of workers, by block
-        self._results: list[Result] = []
+        self._results: list[WorkerResult] = []
         self._deadline = clock.seconds() + limit("evaluation")
-        self._replicated = replicated_in([value for each in sums for value in each.inputs])
+        self._replicated = replicated_in(
+            [value for spread_sum in sums for value in spread_sum.inputs]
+        )
         self._attached = AttachedUse(sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
         with contextlib.ExitStack() as reading:
-            for each in self._replicated:
-                reading.enter_context(each.reading())
-            reading.enter_context(self._attached.reading())
+            for array in (*self._replicated, *self._attached.attachments):
+                reading.enter_context(array.reading())
+            for array in self._replicated:
+                connection.release_with(array)
             self._attempt = self._begin()
             self._reading = reading.pop_all()
 
     def _begin(self) -> "Attempt":
         self._connection.prepare(self._spreads)
-        sums = self._attached.settle(self._connection)
-        request = Request(sums, self._asked())
-        return Attempt(self._connection, request, self._replicated, self._attached.news())
+        self._attached.settle(self._connection)
+        attached = self._attached.versions
+        blocks = [frames for version in attached for frames in version.blocks.values()]
+        request = Request(self._attached.sums, self._assigned(), blocks)
+        return Attempt(self._connection, request, self._replicated, attached)
 
-    def _asked(self) -> list[Mapping[str, Asked]]:
-        """What is left; blocks of half as many workers that died as may die come last, one for each
-        thread at a time: it is they, or what kills workers has no part in them."""
+    def _assigned(self) -> list[Mapping[str, Assignment]]:
+        """The blocks that are left. Those with half of the deaths that are allowed come last, one a
+        thread: a block that kills its worker takes along the blocks that wait there."""
         left = self._left
         if left is None:
-            return [each.asked() for each in self._spreads]
-        allowed = allowed_deaths()
+            return [spread.assigned() for spread in self._spreads]
+        limit_of_safe = max(allowed_deaths(), 1)
         safe = [
-            {n for n in numbers if 2 * deaths[n] < max(allowed, 1)}
-            for numbers, deaths in zip(left, self._deaths, strict=True)
+            {block for block in blocks if 2 * deaths[block] < limit_of_safe}
+            for blocks, deaths in zip(left, self._deaths, strict=True)
         ]
-        if any(safe):
-            return [each.asked(of) for each, of in zip(self._spreads, safe, strict=True)]
-        return [each.asked(of, a_thread=1) for each, of in zip(self._spreads, left, strict=True)]
+        among, a_thread = (safe, None) if any(safe) else (left, 1)
+        pairs = zip(self._spreads, among, strict=True)
+        return [spread.assigned(blocks, a_thread) for spread, blocks in pairs]
 
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
@@ -349,45 +285,32 @@ class Call:
                 raise TimeoutError(f"{self._names()} took longer than {limit_named('evaluation')}")
         reraise(reply)
 
-    def _keep(self, results: Sequence[Result]) -> bool:
-        """Keeps the results of some blocks, where that can be; whether there are any."""
-        asked = self._attempt.plan.asked
-        if not self._attached.are_here or any([each.sample is not None for each in self._sums]):
+    def _keep(self, results: Sequence[WorkerResult]) -> bool:
+        """Keeps the results of evaluated blocks, if it can; whether there are any."""
+        if not self._attached.are_here or any(
+            [spread_sum.sample is not None for spread_sum in self._sums]
+        ):
             self._attached.abandon(self._attempt.name)
             return False
         self._results.extend(results)
-        done = [self._done(number, results) for number in range(len(asked))]
-        left = self._left or [set(range(each.count)) for each in self._spreads]
-        self._left = [before - now for before, now in zip(left, done, strict=True)]
-        return any(done)
-
-    def _done(self, number: int, results: Sequence[Result]) -> set[int]:
-        """The blocks of a sum that were evaluated."""
-        asked = self._attempt.plan.asked[number]
-        return {
-            block
-            for result in results
-            for address, seconds in result.seconds.items()
-            if address in asked
-            for block, took in zip(asked[address].numbers, seconds[number], strict=True)
-            if not np.isnan(took)
-        }
+        left = self._left or [set(range(spread.count)) for spread in self._spreads]
+        before = sum(map(len, left))
+        for number, times in enumerate(self._attempt.times(results)):
+            for blocks, seconds in times.values():
+                pairs = zip(blocks, seconds, strict=True)
+                left[number] -= {block for block, took in pairs if not np.isnan(took)}
+        self._left = left
+        return sum(map(len, left)) < before
 
     def _recover(self) -> None:
-        """After an attempt in which workers could not finish: counts those that died, as Dask does
-        for each task, and places again what was lost."""
+        """After a failed attempt: counts the deaths of workers, as Dask does for each task, and
+        places lost items again."""
         attempt = self._attempt
-        for reply in attempt.failures:
-            if reply["status"] == "no replicas":
-                unknown = {each.name: None for each in self._replicated}
-                self._connection.note_versions(reply["address"], unknown)
-            if reply["status"] == "no attached":
-                self._attached.lose(reply["address"])
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
-            for number, asked in enumerate(attempt.plan.asked):
-                self._count_death(number, asked.get(address, NOTHING_ASKED).numbers, address)
-        # Last: a worker that was counted is not among those that it finds, to be counted again.
+            for number, assigned in enumerate(attempt.plan.assigned):
+                self._count_death(number, assigned.get(address, NO_BLOCKS).numbers, address)
+        # Last: it finds the workers that are left, so that no death is counted twice.
         self._connection.look_again(self._spreads, attempt.failures)
 
     def _count_death(self, number: int, blocks: Sequence[int], address: str) -> None:
@@ -407,31 +330,39 @@ class Call:
         )
 
     def _names(self) -> str:
-        return " and ".join([f"the sum over {each.model.name!r}" for each in self._sums])
+        return " and ".join(
+            [f"the sum over {spread_sum.model.name!r}" for spread_sum in self._sums]
+        )
 
-    def _add_up(self, results: Sequence[Result]) -> Sequence[Captured]:
-        self._attached.told()
-        totals = []
-        for number, each in enumerate(self._sums):
-            sums = [result.sums[number] for result in results]
-            summed = merge_subtrees(sums, each.leaves, each.summand.summation).rounded()
-            items = merge_item_cotangents(results, number)
-            blocks = [items[first] for first in sorted(items)]
-            if each.sample is not None and items:
-                blocks = [of_all_drawn(each, items, len(each.sample))]
-            totals.append(with_item_cotangents(summed, blocks))
+    def _add_up(self, results: Sequence[WorkerResult]) -> Sequence[Captured]:
+        for version in self._attached.versions:
+            version.attachment.taken(version)
+        totals = [
+            total_of(spread_sum, number, results) for number, spread_sum in enumerate(self._sums)
+        ]
         if self._left is None:
-            self._take_times(results)
-        attempt = self._attempt
-        return self._attached.with_gradients(totals, attempt.name, attempt.request.summands)
+            times = self._attempt.times(results)
+            for spread_sum, of_sum in zip(self._sums, times, strict=True):
+                if spread_sum.sample is None and spread_sum.spread.is_measured_now():
+                    spread_sum.spread.record_times(of_sum)
+        return self._attached.with_gradients(
+            totals, self._attempt.name, self._attempt.request.summands
+        )
 
-    def _take_times(self, results: Sequence[Result]) -> None:
-        times = {a: s for result in results for a, s in result.seconds.items()}
-        for number, each in enumerate(self._sums):
-            if each.sample is None and each.spread.is_measured_now():
-                asked = self._attempt.plan.asked[number]
-                took = {a: (of.numbers, times[a][number]) for a, of in asked.items()}
-                each.spread.record_times(took)
+
+def total_of(spread_sum: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
+    """A sum of a call, of the workers' partial sums."""
+    sums, summand = [result.sums[number] for result in results], spread_sum.summand
+    summed = merge_subtrees(sums, spread_sum.leaves, summand.summation).rounded()
+    items = canonical(merge_item_cotangents(results, number))
+    firsts = sorted(items)
+    blocks = [items[first] for first in firsts]
+    if spread_sum.sample is not None and items:  # in parts that workers cut
+        sizes = np.diff([*firsts, len(spread_sum.sample)]).tolist()
+        are_arrays = map(spread_sum.is_array, own_numbers(summand))
+        fields = zip(zip(*blocks, strict=True), are_arrays, strict=True)
+        blocks = [tuple([join(parts, is_array, sizes) for parts, is_array in fields])]
+    return with_item_cotangents(summed, blocks)
 
 
 class Attempt:
@@ -442,17 +373,19 @@ class Attempt:
         connection: Connection,
         request: Request,
         replicated: Sequence[Replicated],
-        attached: Mapping[str, Frames],
+        attached: Sequence[AttachedVersion],
     ):
         self._connection = connection
-        self._replicated = replicated
         self._client = connection.client
         self.name = f"{connection.name}-{next(numbers)}"
-        self.plan = request.plan
-        self.request = request
-        self._attached = frame_messages(attached)
-        self._point = frame_message(request.point)
-        self._versions = {tree.address: self._versions_for(tree) for tree in request.plan.trees}
+        self.request, self.plan = request, request.plan
+        arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
+        self._arrays = {array.name: array for array in arrays}
+        self._versions = {array.name: array.version for array in arrays}
+        self._dropped = [call for version in attached for call in version.dropped]
+        blocks = [(version.name, version.blocks) for version in attached]
+        self._apart = {ROWS: request.rows, **dict(blocks)}  # entries for one worker each
+        self._sent = {tree.address: self._sent_to(tree) for tree in self.plan.trees}
         self.failures: list[dict[str, Any]] = []  # replies of workers that could not finish
         self._gone: dict[str, float] = {}  # when it was seen that the scheduler knows them no more
         self._is_stopped = False
@@ -464,26 +397,32 @@ class Attempt:
         if self._future is not None:
             self._future.flush()
 
-    def results(self, deadline: float) -> list[Result]:
-        """The workers' results, as far as they could finish; CannotFinish if a model failed, or it
-        is late."""
+    def results(self, deadline: float) -> list[WorkerResult]:
+        """The results of the workers that could finish; CannotFinish if a model failed, or if it is
+        late."""
         assert self._future is not None
         try:
             with seceded():
                 if not is_done(self._future, deadline - clock.seconds(), self._look):
                     raise CannotFinish("late")
-            results = [each for each in result_of(self._future) if each is not None]
+            results = [result for result in result_of(self._future) if result is not None]
         except BaseException:
             self.abandon()
             raise
-        versions = {each.name: each.version for each in self._replicated}
-        for address in [address for each in results for address in each.seconds]:
-            self._connection.sent(address, self.request.needed(address))
-            self._connection.note_versions(address, versions)
+        for address in [address for result in results for address in result.seconds]:
+            self._connection.note(address, self._needed(address))
         return results
 
+    def times(self, results: Sequence[WorkerResult]) -> list[dict[str, tuple[list[int], Any]]]:
+        """For each sum and worker the blocks that it was asked for, and the seconds of each."""
+        seconds = {a: of for result in results for a, of in result.seconds.items()}
+        return [
+            {a: (of.numbers, seconds[a][number]) for a, of in assigned.items() if a in seconds}
+            for number, assigned in enumerate(self.plan.assigned)
+        ]
+
     def _look(self) -> None:
-        """Waits no longer for workers that are gone, nor for ever for those that wait for them."""
+        """Waits no longer for workers that are gone; for workers that wait for these, some time."""
         assert self._future is not None
         now = clock.seconds()
         for address in self._connection.gone(self.plan.addresses):
@@ -493,9 +432,8 @@ class Attempt:
                     self._future.give_up(number)
             self._stop()
 
-    async def _ask(self, tree: Tree) -> Result | None:
+    async def _ask(self, tree: Tree) -> WorkerResult | None:
         """The result of the workers of a tree, unpacked while others still work."""
-        rows = self.request.rows
         try:
             reply = await call_worker(
                 self._client.rpc,
@@ -503,11 +441,9 @@ class Attempt:
                 self._connection.name,
                 call=self.name,
                 work=tree.work,
-                point=self._point,
-                parcels=frame_messages(self._lacking(tree.all_addresses)),
-                rows=frame_messages({a: rows[a] for a in tree.all_addresses if a in rows}),
-                versions=frame_versions(self._versions[tree.address]),
-                attached=self._attached,
+                sent=self._sent[tree.address],
+                versions=self._versions,
+                dropped=self._dropped,
             )
             result = unpack(reply)
             failures = result.failures
@@ -516,45 +452,59 @@ class Attempt:
                 raise
             result, failures = None, [unfinished.reply]
         except asyncio.CancelledError:
-            if not self._gone.keys() & {*tree.all_addresses}:
-                raise
             lost = [address for address in tree.all_addresses if address in self._gone]
+            if not lost:
+                raise
             result, failures = None, [{"status": "lost", "address": address} for address in lost]
         self.failures += failures
-        if any([each["status"] != "given up" for each in failures]):
+        if any([reply["status"] != "given up" for reply in failures]):
             self._stop()
         return result
 
     def _stop(self) -> None:
-        """Tells the workers, once, to return what they have."""
+        """Tells the workers, once, to return the sums that they have."""
         if not self._is_stopped:
             self._is_stopped = True
             in_loop(self._client, self._tell_all)
 
-    def _versions_for(self, tree: Tree) -> dict[str, Version]:
-        """The versions that are used, and what workers of the tree lack of them."""
-        return {each.name: self._version_for(each, tree) for each in self._replicated}
+    # ---- sending
 
-    def _version_for(self, each: Replicated, tree: Tree) -> Version:
-        known = [self._connection.version(a, each.name) for a in tree.all_addresses]
-        versions = [version for version in known if version is not None]
-        oldest = min(versions) if len(versions) == len(known) else None
-        if oldest == each.version:
-            return [each.version, None, []]
-        since, frames = each.update(oldest)
-        if since is None:  # until there is an answer nobody knows who has got it
-            for address in tree.all_addresses:
-                self._connection.note_versions(address, {each.name: None})
-        return [each.version, since, frames]
+    def _needed(self, address: str) -> dict[str, int]:
+        """The versions of the entries that a worker needs, by name."""
+        return {name: self._versions.get(name, FIXED) for name in self.plan.needed[address]}
 
-    def _lacking(self, asked: Sequence[str]) -> dict[str, Frames]:
-        """The parcels that one of these workers lacks."""
-        return {
-            digest: self.request.parcels[digest]
-            for address in asked
-            for digest in self.request.needed(address)
-            if digest not in self._connection.known(address)
-        }
+    def _sent_to(self, tree: Tree) -> dict[str, dict[str, Frames]]:
+        """The entries that the workers of a tree lack, as a message holds them."""
+        of_all = {POINT: self.request.point}
+        for name, known in self._lacking(tree).items():
+            if name not in self._arrays:
+                of_all[name] = self.request.parcels[name]
+                continue
+            versions = [version for version in known if version is not None]
+            oldest = min(versions) if len(versions) == len(known) else None
+            since, frames = self._arrays[name].update(oldest)
+            if frames:
+                of_all[name] = frames
+            if since is None:  # without an answer nobody knows which workers have got it
+                for address in tree.all_addresses:
+                    self._connection.note(address, {name: None})
+        sent = {"": of_all}
+        for address in tree.all_addresses:
+            apart = {name: of[address] for name, of in self._apart.items() if address in of}
+            if apart:
+                sent[address] = apart
+        return frame_entries(sent, tree.all_addresses)
+
+    def _lacking(self, tree: Tree) -> dict[str, list[int | None]]:
+        """For each name that a worker of the tree lacks, the versions that the workers have."""
+        known: dict[str, list[int | None]] = {}
+        lacking: dict[str, None] = {}
+        for address in tree.all_addresses:
+            for name, version in self._needed(address).items():
+                known.setdefault(name, []).append(self._connection.version(address, name))
+                if known[name][-1] != version:
+                    lacking[name] = None
+        return {name: known[name] for name in lacking}
 
     def abandon(self) -> None:
         """Tells the workers, once, that nobody waits; does not wait for their answers."""
@@ -565,29 +515,12 @@ class Attempt:
 
     async def _tell_all(self) -> None:
         handler = abandoning(self._connection.name)
-        calls = [
-            call_worker(self._client.rpc, address, handler, call=self.name)
-            for address in self.plan.addresses
-        ]
-        await asyncio.gather(*calls, return_exceptions=True)
+        await tell_all(self._client, self.plan.addresses, handler, {"call": self.name})
 
 
 def allowed_deaths() -> int:
     """How many workers may die of a block, as Dask says of tasks."""
     return dask.config.get("distributed.scheduler.allowed-failures")
-
-
-def of_all_drawn(each: SpreadSum, items: ItemCotangents, count: int) -> tuple[Leaves, ...]:
-    """The cotangents of so many drawn items, field by field, which workers cut into pieces of their
-    own."""
-    firsts = sorted(items)
-    sizes = np.diff([*firsts, count]).tolist()
-    return tuple(
-        [
-            join([items[first][n] for first in firsts], each.is_array(field), sizes)
-            for n, field in enumerate(own_numbers(each.summand))
-        ]
-    )
 
 
 def reraise(reply: dict[str, Any]) -> NoReturn:

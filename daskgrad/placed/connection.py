@@ -1,4 +1,4 @@
-"""Connection: a client's plugins on its cluster, its workers, and what each worker has."""
+"""Connection: a client's plugins on its cluster, and its book of the entries that workers have."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,9 +21,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.carriers import drop_oldest, kept_or_made
-from daskgrad.placed.messages import PARCELS, Frames, frame_message, releasing, unpack
-from daskgrad.placed.replicas import tell_when_gone
+from daskgrad.autodiff.values.carriers import kept_or_made
+from daskgrad.placed.messages import FIXED, PARCELS, Frames, asking, frame_message, pack, unpack
 from daskgrad.placed.spread import Holdings, Spread
 from daskgrad.placed.worker import EVENTS_EVERY, SumsPlugin, call_worker, this_process
 from daskgrad.placed.worker_sums import CannotFinish
@@ -39,7 +38,7 @@ from daskgrad.tasks.waiting import LateError, answer, in_loop
 #
 # The scheduler does not see these calls: an idle timeout or adaptive scaling would close the
 # cluster in the middle of a fit, and never let it grow. A scheduler plugin protects workers that
-# logged an event lately, and counts what they said to have done as tasks of as many seconds.
+# logged an event lately, and counts their calls as tasks of as many seconds.
 
 LINGER = 10.0  # seconds after its last event for which a worker counts as in use
 GRACE = 2.0  # seconds after which a client that has left loses its plugins on the workers
@@ -47,7 +46,7 @@ GRACE = 2.0  # seconds after which a client that has left loses its plugins on t
 
 @dataclass(eq=False)
 class PresencePlugin(SchedulerPlugin):
-    """Has Dask keep and start workers for what is evaluated; leaves with its ``client``."""
+    """Has Dask keep and start workers for direct calls; leaves with its ``client``."""
 
     idempotent = True
 
@@ -57,7 +56,7 @@ class PresencePlugin(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._called: dict[str, float] = {}  # when a worker last said that it evaluates
-        # By worker and model, of a call: when it ended, its seconds, and its blocks.
+        # By worker and model: when the last call ended, its seconds, and its blocks.
         self._calls: dict[str, dict[str, tuple[float, float, float]]] = {}
         scheduler.handlers["adaptive_target"] = self.adaptive_target
 
@@ -68,11 +67,11 @@ class PresencePlugin(SchedulerPlugin):
             if "seconds" in msg:
                 calls = self._calls.get(msg["worker"], {})
                 calls = {model: call for model, call in calls.items() if call[0] > now - LINGER}
-                each = msg["seconds"] / msg["calls"], msg["blocks"] / msg["calls"]
-                self._calls[msg["worker"]] = calls | {msg["model"]: (now, *each)}
+                seconds, blocks = msg["seconds"] / msg["calls"], msg["blocks"] / msg["calls"]
+                self._calls[msg["worker"]] = calls | {msg["model"]: (now, seconds, blocks)}
 
     def threads(self, duration: float) -> int:
-        """How many would do what a call takes in this time."""
+        """How many threads would do the work of a call in this time."""
         since = clock.seconds() - LINGER
         used = [worker for worker, called in self._called.items() if called > since]
         calls = [call for worker in used for call in self._calls.get(worker, {}).values()]
@@ -80,20 +79,20 @@ class PresencePlugin(SchedulerPlugin):
         return math.ceil(min(seconds / duration, blocks))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """The workers that Dask may close: those that are not in use."""
+        """The workers that Dask may close: they are not in use."""
         since = clock.seconds() - LINGER
         return [ws for ws in workers if self._called.get(ws.address, since) <= since]
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """How many workers a cluster that adapts should have: as many as Dask says, or as the calls
-        of all clients need by its rule, if these are more."""
+        """How many workers an adaptive cluster should have: Dask's number, or by Dask's rule the
+        number for the calls of all clients, if that is larger."""
         scheduler = self._scheduler
         target = scheduler.adaptive_target(target_duration)
         duration = target_duration or dask.config.get("distributed.adaptive.target-duration")
-        plugins = [each for each in scheduler.plugins.values() if isinstance(each, PresencePlugin)]
-        threads = sum([each.threads(parse_timedelta(duration)) for each in plugins])
-        there = [ws.nthreads for ws in scheduler.workers.values()]
-        return max(target, math.ceil(threads * len(there) / max(sum(there), 1)))
+        plugins = [p for p in scheduler.plugins.values() if isinstance(p, PresencePlugin)]
+        threads = sum([plugin.threads(parse_timedelta(duration)) for plugin in plugins])
+        present = [ws.nthreads for ws in scheduler.workers.values()]
+        return max(target, math.ceil(threads * len(present) / max(sum(present), 1)))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         self._called.pop(worker, None)
@@ -132,9 +131,10 @@ class Connection:
         self._client = weakref.ref(client)
         self.name = f"daskgrad-{uuid.uuid4().hex}"
         self._users: weakref.WeakSet[Holdings] = weakref.WeakSet()
+        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
         self._spreads: dict[Any, Spread] = {}
-        self._known: dict[str, dict[str, None]] = {}  # by worker, the parcels that it has
-        self._versions: dict[str, dict[str, int | None]] = {}  # by worker, of replicas it may have
+        # By worker and name, the version that it has; None: it may have any version, or none.
+        self._book: dict[str, dict[str, int | None]] = {}
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
@@ -150,7 +150,7 @@ class Connection:
         return client
 
     def spread(self, name: str, sizes: Sequence[int]) -> Spread:
-        """The spread of a sum whose items nobody holds, known by its model and its blocks."""
+        """The spread of a sum over items that no worker holds, by its model and its blocks."""
         key = (name, len(sizes), sizes[0], sizes[-1])
         with self._lock:
             return kept_or_made(self._spreads, key, lambda: Spread(sizes), SPREADS)
@@ -160,108 +160,103 @@ class Connection:
     def prepare(self, spreads: Sequence[Spread]) -> None:
         """Registers the plugins, and spreads the blocks over the workers, unless that is done."""
         with self._lock:
-            for each in spreads:
-                each.require_open()
-                if isinstance(each, Holdings):
-                    self._users.add(each)
+            for spread in spreads:
+                spread.require_open()
+                if isinstance(spread, Holdings):
+                    self._users.add(spread)
             self._register()
             if clock.seconds() - self._looked > LOOK_EVERY:
                 self._look()
-            self._settle([each for each in spreads if each.workers != self._workers])
+            self._settle([spread for spread in spreads if spread.workers != self._workers])
 
     def look_again(self, spreads: Sequence[Spread], replies: Sequence[dict[str, Any]]) -> None:
-        """After a failed call: asks which workers there are, and places again what was lost."""
+        """After a failed call: asks which workers there are, and places lost items again."""
         with self._lock:
-            for each in spreads:
-                each.require_open()
+            for spread in spreads:
+                spread.require_open()
             for reply in replies:
-                if reply["status"] == "no parcels":
-                    self._known.pop(reply["address"], None)
+                if reply["status"] == "missing":
+                    for name in reply["names"]:
+                        self._book.get(reply["address"], {}).pop(name, None)
                 if reply["status"] == "no plugin":
                     self._is_registered = False
             self._register()
             self._look()
             self._settle(spreads)
 
-    def known(self, address: str) -> Container[str]:
-        """The digests of the parcels that a worker has."""
-        return self._known.setdefault(address, {})
-
-    def sent(self, address: str, digests: Collection[str]) -> None:
-        """Notes that a worker has these parcels now, and may have dropped its oldest."""
-        known = self._known.setdefault(address, {})
-        for digest in digests:
-            known.pop(digest, None)
-            known[digest] = None
-        drop_oldest(known, max(PARCELS, len(digests)))
-
     def version(self, address: str, name: str) -> int | None:
-        """The version of a replicated array that a worker has; None if it may have none."""
-        return self._versions.get(address, {}).get(name)
+        """The version that a worker has under a name; None if it may have none."""
+        return self._book.get(address, {}).get(name)
 
-    def note_versions(self, address: str, versions: Mapping[str, int | None]) -> None:
-        """Notes that a worker has these versions now; None: it may have any, or none."""
-        self._versions.setdefault(address, {}).update(versions)
+    def note(self, address: str, versions: Mapping[str, int | None]) -> None:
+        """Notes that a worker has these versions now, and may have dropped its oldest parcels."""
+        book = self._book.setdefault(address, {})
+        for name, version in versions.items():
+            book.pop(name, None)
+            book[name] = version
+        if len(book) > PARCELS:
+            parcels = [name for name, version in list(book.items()) if version == FIXED]
+            needed = sum([version == FIXED for version in versions.values()])
+            for name in parcels[: -max(PARCELS, needed)]:
+                book.pop(name, None)
 
-    def release(self, name: str) -> None:
-        """Tells the workers that a replicated array is gone; waits for nobody.
+    def release_with(self, array: Any) -> None:
+        """Has the workers drop their copies when a replicated array is gone."""
+        if array not in self._watched:
+            self._watched.add(array)
+            weakref.finalize(array, self._release, array.name).atexit = False
 
-        It may be called in any thread, since the garbage collector does.
+    def _release(self, name: str) -> None:
+        book = list(self._book.items())
+        self.tell([address for address, names in book if name in names], "forget", name)
+
+    def tell(self, addresses: Collection[str], method: str, name: str) -> None:
+        """Has workers drop something, by a method of ``Store``; waits for nobody.
+
+        It may run in any thread, since the garbage collector calls it.
         """
-        by_worker = list(self._versions.items())
-        holders = [address for address, versions in by_worker if name in versions]
-        self.tell(holders, releasing(self.name), replica=name)
-
-    def tell(self, addresses: Collection[str], handler: str, **message: Any) -> None:
-        """Tells workers something, in any thread, if they are there; waits for nobody."""
+        for address in addresses:
+            self._book.get(address, {}).pop(name, None)
         client = self._client()
         is_open = client is not None and client.status in CONNECTED
         if addresses and is_open and self._is_registered:
-            in_loop(client, partial(self._tell, client, addresses, handler, message))
+            message = {"question": pack((method, name))}
+            in_loop(client, partial(tell_all, client, addresses, asking(self.name), message))
 
-    async def _tell(
-        self, client: Client, addresses: Collection[str], handler: str, message: dict[str, Any]
-    ) -> None:
-        calls = [call_worker(client.rpc, a, handler, **message) for a in addresses]
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    def ask(self, questions: Mapping[str, Frames], handler: str, what: str) -> dict[str, Any]:
-        """What workers answer, by their addresses; those are left out that cannot."""
+    def ask(self, addresses: Collection[str], purpose: str, *question: Any) -> dict[str, Any]:
+        """The results of a method of ``Store``, by address, of the workers that can answer."""
         client = self._client()
-        if client is None or client.status not in CONNECTED or not questions:
+        if client is None or client.status not in CONNECTED or not addresses:
             return {}
+        gone, frames = self.gone(addresses), frame_message(pack(question))
+        present = [address for address in addresses if address not in gone]
 
-        gone = self.gone(questions)
-        there = {a: frame_message(frames) for a, frames in questions.items() if a not in gone}
-
-        async def ask_one(address: str, frames: Frames) -> Frames | None:
+        async def ask_one(address: str) -> Frames | None:
             try:
-                return await call_worker(client.rpc, address, handler, question=frames)
-            except CannotFinish as unfinished:  # it is lost, or has lost what it is asked for
-                if "exception_text" in unfinished.reply:
-                    logger.warning(
-                        "%s: %s failed: %s", what, address, unfinished.reply["exception_text"]
-                    )
+                return await call_worker(client.rpc, address, asking(self.name), question=frames)
+            except CannotFinish as unfinished:  # it is lost, or cannot answer
+                if cause := unfinished.reply.get("exception_text"):
+                    logger.warning("%s: %s failed: %s", purpose, address, cause)
                 return None
 
         async def ask_all() -> list[Frames | None]:
-            return await asyncio.gather(*[ask_one(*pair) for pair in there.items()])
+            return await asyncio.gather(*map(ask_one, present))
 
-        def require_there() -> None:
-            if self.gone(there):
+        def require_present() -> None:
+            if self.gone(present):
                 raise CannotFinish("lost")
 
         try:
-            found = answer(client, ask_all, what, of="placing", look=require_there)
-            answers = zip(there, found, strict=True)
-            return {address: unpack(each) for address, each in answers if each is not None}
-        except CannotFinish:  # without those that are gone by now
-            return self.ask({a: questions[a] for a in there}, handler, what)
+            answers = answer(client, ask_all, purpose, of="placing", look=require_present)
+        except CannotFinish:
+            return self.ask(present, purpose, *question)
+        pairs = zip(present, answers, strict=True)
+        return {address: unpack(frames) for address, frames in pairs if frames is not None}
 
     def gone(self, addresses: Iterable[str]) -> list[str]:
         """The workers among these that the scheduler does not know any more."""
-        there = present_workers(self.client)
-        return [address for address in addresses if address not in there]
+        present = present_workers(self.client)
+        return [address for address in addresses if address not in present]
 
     def leave(self, holdings: Holdings) -> None:
         """Forgets blocks that nobody uses any more; removes the plugins after the last ones."""
@@ -270,26 +265,24 @@ class Connection:
             if self._users or not self._is_registered:
                 return
             self._is_registered = False
-            self._known, self._versions = {}, {}
+            self._book = {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 client = self.client  # waits, before another thread registers them again
                 for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
                     answer(client, partial(remove, self.name), "the plugins were taken away")
 
     def _settle(self, spreads: Iterable[Spread]) -> None:
-        for each in dict.fromkeys(spreads):
-            each.settle(self._workers)
+        for spread in dict.fromkeys(spreads):
+            spread.settle(self._workers)
 
     def _look(self) -> None:
         self._workers = workers_of(self.client)
         self._looked = clock.seconds()
-        self._known = {a: known for a, known in self._known.items() if a in self._workers}
-        self._versions = {a: all_ for a, all_ in self._versions.items() if a in self._workers}
+        self._book = {a: names for a, names in self._book.items() if a in self._workers}
 
     def _register(self) -> None:
         if not self._is_registered:
-            roomy_malloc = setting("worker.malloc")
-            self._send(SumsPlugin(self.name, roomy_malloc, this_process()))
+            self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
             self._send(PresencePlugin(self.name, self.client.id))
             self._is_registered = True
 
@@ -308,24 +301,24 @@ class Connection:
                     raise
 
 
+async def tell_all(
+    client: Client, addresses: Iterable[str], handler: str, message: Mapping[str, Any]
+) -> None:
+    """Calls a handler of workers, whether they are there or not."""
+    calls = [call_worker(client.rpc, address, handler, **message) for address in addresses]
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
 connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()
 
 
 def connection_of(client: Client) -> Connection:
-    found = connections.get(client)
-    return connections.setdefault(client, Connection(client)) if found is None else found
-
-
-def release_replica(name: str) -> None:
-    for each in list(connections.values()):
-        each.release(name)
-
-
-tell_when_gone(release_replica)
+    connection = connections.get(client)
+    return connections.setdefault(client, Connection(client)) if connection is None else connection
 
 
 def wait_for_events(client: Client) -> None:
-    """Workers that are called directly tell twice a second what they have evaluated."""
+    """Waits until directly called workers have logged their events."""
     if client in connections:
         time.sleep(2 * EVENTS_EVERY)
 

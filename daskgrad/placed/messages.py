@@ -1,4 +1,4 @@
-"""Messages: the format of what client and workers send; ``request`` decides what is sent.
+"""Messages: their format between client and workers; ``request`` fills it.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.
@@ -9,7 +9,7 @@ import hashlib
 import io
 import pickle
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -21,15 +21,14 @@ from daskgrad.autodiff.tape.pickling import AutogradPickler
 from daskgrad.autodiff.values.memory import align, canonical
 from daskgrad.tasks.sending import is_plain
 
-LARGE = 2**16  # bytes; a buffer of so many travels as a frame of its own, without a copy
-SMALL = 2**12  # bytes; up to so many an array stays in the pickle: a frame takes longer
+LARGE = 2**16  # bytes; a buffer of this size travels as a frame of its own, without a copy
+SMALL = 2**12  # bytes; a smaller array stays in the pickle: a frame takes longer
 
 Frames = list[Any]
 
 
 def pack(value: Any) -> Frames:
-    """A value as a pickle and the buffers of its arrays; sends classes of scripts by value, and
-    objects as models are sent."""
+    """A value as a pickle and the buffers of its arrays; classes of scripts go by value."""
     if is_plain(value):
         with contextlib.suppress(Exception):  # models' pickles may succeed
             frames = frames_of(value, pickle.Pickler)
@@ -65,8 +64,18 @@ def frame_message(frames: Frames) -> Frames:
     ]
 
 
-def frame_messages(messages: Mapping[str, Frames]) -> dict[str, Frames]:
-    return {name: frame_message(frames) for name, frames in messages.items()}
+# Entries by name, by the address of the worker that needs them; "" for all workers.
+SentEntries = Mapping[str, Mapping[str, Frames]]
+POINT, ROWS = "point", "rows"  # entries of one request; all others go into the workers' stores
+
+
+def frame_entries(sent: SentEntries, addresses: Container[str]) -> dict[str, dict[str, Frames]]:
+    """Entries for these workers, and for all, as a message holds them."""
+    return {
+        address: {name: frame_message(frames) for name, frames in entries.items()}
+        for address, entries in sent.items()
+        if not address or address in addresses
+    }
 
 
 def copy_frames(frames: Frames) -> Frames:
@@ -76,24 +85,22 @@ def copy_frames(frames: Frames) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Stands in a message for a replicated array, of which the worker has a copy."""
+    """Stands in a message for a replicated array that the worker has a copy of."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedRows:
-    """Stands among the rows of a request for those of an attached array, which the worker has."""
+    """Stands in a sum for an attached array that the workers have in blocks."""
 
     layout: str
     name: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
 class OnePickle:
-    """Items that travel in one pickle, and arrive canonical; Dask sends a list item by item, 40 µs
-    each."""
+    """Items in one pickle, which arrive canonical; Dask sends a list item by item, 40 µs each."""
 
     items: Any
 
@@ -107,48 +114,53 @@ def load_items(frames: Frames) -> Any:
 
 
 def key_of(key: str, move: int, number: int) -> str:
-    """The key of a block of those under ``key``, which a ``move`` brought to its worker."""
+    """The key of a block that a ``move`` brought to its worker."""
     return f"{key}-{move}-{number}"
 
 
-InParcels = tuple[tuple[int, str], ...]  # values that are parcels: (place among the others, digest)
+# Inputs or fields that a worker's store has: the place among all, the name of the entry in the
+# store, and the name of an attached array there.
+InStore = tuple[tuple[int, str, str], ...]
 
 
 class JobMessage(NamedTuple):
-    """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Asked``.
+    """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Assignment``.
 
     ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
-    point, which has ``None`` for those in ``parcels``. ``kept_rows`` are the fields of the items
-    that are parcels. ``key`` begins the keys of the items that the workers hold. ``drawn``: the sum
-    is over a sample of these, or over slices of one.
+    point, which has ``None`` for inputs that are ``stored``; ``replicas`` names the replicated
+    arrays in them. ``stored_rows`` are the stored fields of the items. ``key`` begins the keys of
+    the placed items. ``drawn``: the sum is over a sample of items, or over slices of one.
     """
 
     summand: str
     inputs: tuple[int, ...]
-    parcels: InParcels
+    stored: InStore
+    replicas: tuple[str, ...]
     block_count: int
     block_items: int
     key: str
     summation: str
     drawn: Literal["", "items", "slices"] = ""
-    kept_rows: InParcels = ()
+    stored_rows: InStore = ()
     runs: Sequence[tuple[int, ...]] = ()
     unit: int = 1
 
     @property
-    def digests(self) -> list[str]:
-        """The parcels that its worker needs."""
-        return [self.summand, *[digest for _, digest in (*self.parcels, *self.kept_rows)]]
+    def needed(self) -> list[str]:
+        """The names of the entries that its worker needs."""
+        stored = [name for _, name, _ in (*self.stored, *self.stored_rows)]
+        return [self.summand, *stored, *self.replicas]
 
 
 # -------------------------------------------------------------------------------------------------
 # Parcels: values that a worker keeps under the digest of their bytes, and is sent once.
 
 PARCELS = 256  # that a worker keeps
+FIXED = -1  # the version of each parcel
 
 
 class Parcel(NamedTuple):
-    """A value as frames, and the digest of these."""
+    """A value as frames, and their digest."""
 
     digest: str
     frames: Frames
@@ -159,7 +171,7 @@ class Parcel(NamedTuple):
         return cls(digest_of(frames), frames)
 
     def is_intact(self) -> bool:
-        """Whether the arrays that the frames show have not been written into since."""
+        """Whether nobody has written into the arrays behind the frames since."""
         return digest_of(self.frames) == self.digest
 
 
@@ -168,36 +180,6 @@ def digest_of(frames: Frames) -> str:
     for frame in frames:
         digest.update(frame)
     return digest.hexdigest()
-
-
-class Parcels:
-    """The parcels that a worker keeps: the last used, up to a number and a number of bytes.
-
-    It keeps all that one request needs, however large they are.
-    """
-
-    def __init__(self, limit: int = PARCELS, nbytes: int = 2**28):
-        self._limit = limit
-        self._nbytes = nbytes
-        self._kept: dict[str, Unopened] = {}
-
-    def receive(self, parcels: Mapping[str, Frames], needed: Iterable[str]) -> list[str]:
-        """Keeps new parcels, drops the oldest ones; returns which of ``needed`` are missing."""
-        self._kept.update({digest: Unopened(frames) for digest, frames in parcels.items()})
-        needed = list(dict.fromkeys(needed))
-        for digest in needed:
-            if digest in self._kept:
-                self._kept[digest] = self._kept.pop(digest)  # used last
-        while self._is_full() and next(iter(self._kept)) not in needed:
-            del self._kept[next(iter(self._kept))]
-        return [digest for digest in needed if digest not in self._kept]
-
-    def __getitem__(self, digest: str) -> "Unopened":
-        return self._kept[digest]
-
-    def _is_full(self) -> bool:
-        total = sum([parcel.nbytes for parcel in self._kept.values()])
-        return len(self._kept) > self._limit or total > self._nbytes
 
 
 class Unopened:
@@ -217,14 +199,14 @@ class Unopened:
 
 
 # -------------------------------------------------------------------------------------------------
-# Drawing: what was drawn of some placed items, as requests tell it to workers.
+# Drawing: samples of placed items, as requests describe them to workers.
 
 
 class DrawnRun(NamedTuple):
-    """What was drawn of the items in a run of blocks: their indices among all, ascending.
+    """The items that were drawn from a run of blocks: their indices among all, ascending.
 
-    ``rank`` is the number of the first one among all that were drawn, and ``slice_rank`` that of
-    the first slice that holds one.
+    ``rank`` is the number of the first one among all drawn items; ``slice_rank`` is the number of
+    its slice among all slices that hold some.
     """
 
     rank: int
@@ -237,13 +219,13 @@ class DrawnRun(NamedTuple):
 
 
 def slices_of(indices: np.ndarray, size: int) -> list[tuple[int, int]]:
-    """Where, among ascending indices, those of each slice of so many items begin and end."""
+    """For each slice of ``size`` items, where its indices begin and end among ascending ones."""
     starts = np.unique(indices // size, return_index=True)[1].tolist()
     return [*pairwise([*starts, len(indices)])]
 
 
 # -------------------------------------------------------------------------------------------------
-# Handlers: what those of a worker are called, beside the one that evaluates sums.
+# Handlers of a worker, by their names, beside the one that evaluates sums.
 
 
 def abandoning(name: str) -> str:
@@ -251,28 +233,23 @@ def abandoning(name: str) -> str:
     return name + "-abandon"
 
 
-def releasing(name: str) -> str:
-    """The name of the handler that releases replicas."""
-    return name + "-release"
-
-
-def attaching(name: str) -> str:
-    """The name of the handler for attached arrays."""
-    return name + "-attached"
+def asking(name: str) -> str:
+    """The name of the handler that calls a method of the worker's store."""
+    return name + "-ask"
 
 
 # -------------------------------------------------------------------------------------------------
 # Routes: the trees along which the point goes out to the workers and partial sums come back.
 #
 # The client calls few workers itself, which is quickest. Workers pass a large point on along a
-# binomial tree and add gradients on the way back: the client sends one point, gets one gradient.
+# binomial tree, and add gradients on the way back: the client sends one point, gets one gradient.
 
 FLAT = 16  # workers that the client calls itself, where the point is small
 LARGE_POINT = 2**18  # bytes
 
 
 class Work(NamedTuple):
-    """What a worker does, and the work of those below it, which it passes on."""
+    """The jobs of a worker, and the work that it passes on to workers below it."""
 
     address: str
     jobs: Sequence[JobMessage]
@@ -280,7 +257,7 @@ class Work(NamedTuple):
 
 
 def routes(works: Sequence[Work], is_large: bool) -> list[Work]:
-    """The work of the workers that the client calls, with that of the others below them.
+    """The trees of work; the client calls the first worker of each.
 
     ``works`` are in the order of their blocks, so that neighbours add up to subtrees.
     """

@@ -1,8 +1,8 @@
-"""Replicas: arrays of which each worker keeps a copy, and the changes that bring it up to date.
+"""Replicas: arrays that each worker keeps a copy of, and the updates of these copies.
 
-The array in this process is the one that counts. An optimiser changes it here, and the next call
-sends each worker what it lacks: the new values of the entries that changed, or the whole array.
-So no worker computes an update, and a copy that was lost, or is late, is made good from here.
+The array in this process is the one that counts. An optimiser changes it here, and the next request
+brings workers the new values of the entries that changed, or the whole array. So no worker computes
+an update, and a copy that was lost, or is late, is made good from here.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,21 +21,19 @@ from daskgrad.autodiff.values.memory import canonical_leaf, require_room
 from daskgrad.autodiff.values.rows import Rows, loose_rows
 from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.placed.messages import Frames, StandIn, pack
+from daskgrad.placed.updates import ChangedEntries, WholeArray
 
 # -------------------------------------------------------------------------------------------------
-# Readers: what evaluations use does not change before they have ended.
+# Readers: arrays that evaluations use do not change before these have ended.
 
 
 class Readable:
-    """Something that optimisers change, and that evaluations read; errors call it ``what``."""
+    """Something that optimisers change, and that evaluations read; errors call it ``subject``."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
         self._readers = 0
         self._lock = threading.RLock()  # it may stand at several places of a pytree
-
-    @property
-    def what(self) -> str:
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -54,7 +52,7 @@ class Readable:
         with self._lock:
             if self._readers:
                 raise RuntimeError(
-                    f"a sum that uses {self.what} is being evaluated; update it when that "
+                    f"a sum that uses {self._subject} is being evaluated; update it when that "
                     f"evaluation has ended"
                 )
             yield
@@ -64,13 +62,13 @@ class Readable:
 
 LOGGED = 256  # bytes that a change in the log takes beside its indices
 
-# The version that a copy must have at least, and the values of the entries that changed since; None
-# for any copy, or none, and the whole array.
-Update = tuple[int | None, Frames]
+# The version that a copy must have at least, and an update of it (``updates``); None for any copy,
+# or none.
+FramesSince = tuple[int | None, Frames]
 
 
-class Places(NamedTuple):
-    """Entries of some axes of an array, as in ``Rows``; ``cost`` is that of sending them."""
+class ChangedPlaces(NamedTuple):
+    """Entries along some axes of an array, as in ``Rows``; to send them takes ``cost`` bytes."""
 
     axes: tuple[int, ...]
     indices: np.ndarray
@@ -78,24 +76,20 @@ class Places(NamedTuple):
 
 
 class Replicated(Readable):
-    """What is known here of a replicated array: its version, and which entries changed lately.
+    """A replicated array's version, and the entries that changed lately.
 
     The user's array shows the memory of ``owner``, which is writeable. So whoever asks whether an
     array may change (purity, values that are views of arguments) finds that this one may.
     """
 
     def __init__(self, owner: np.ndarray):
-        super().__init__()
+        super().__init__(f"a replicated array, {describe(owner)},")
         self.name = uuid.uuid4().hex
         self.version = 0
         self._owner = owner
-        self._log: deque[Places] = deque()  # what each of the latest versions changed
-        self._cost = 0  # of the log
+        self._log: deque[ChangedPlaces] = deque()  # of the latest versions
+        self._cost = 0
         self._is_sent = False
-
-    @property
-    def what(self) -> str:
-        return f"a replicated array, {describe(self._owner)},"
 
     @contextlib.contextmanager
     def changing(self, array: np.ndarray, entries: Rows | None) -> Iterator[None]:
@@ -104,7 +98,7 @@ class Replicated(Readable):
         try:
             yield
         except BaseException:
-            entries = None  # what has changed is not known
+            entries = None  # any entry may have changed
             raise
         finally:
             array.setflags(write=False)
@@ -118,29 +112,28 @@ class Replicated(Readable):
             self._log.clear()
             self._cost = 0
             return
-        self._log.append(Places(entries.axes, entries.indices.copy(), entries.nbytes + LOGGED))
+        self._log.append(
+            ChangedPlaces(entries.axes, entries.indices.copy(), entries.nbytes + LOGGED)
+        )
         self._cost += self._log[-1].cost
         while self._cost > self._owner.nbytes:  # then the array is the shorter message
             self._cost -= self._log.popleft().cost
 
-    def update(self, since: int | None) -> Update:
-        """What brings copies of this version, and of later ones, up to date."""
+    def update(self, since: int | None) -> FramesSince:
+        """An update that brings copies of this version, and of later ones, up to date."""
         self._is_sent = True
         missed = len(self._log) + 1 if since is None else self.version - since
         log = list(self._log)[-missed:]
         axes = log[0].axes if log else ()
-        if since is None or missed > len(log) or any([each.axes != axes for each in log]):
-            return None, pack(self._owner)
-        indices = np.unique(np.concatenate([each.indices for each in log]))
+        if since is None or missed > len(log) or any([places.axes != axes for places in log]):
+            return None, pack(WholeArray(self._owner))
+        indices = np.unique(np.concatenate([places.indices for places in log]))
         values = loose_rows(self._owner.shape, axes, indices, indices).gather(self._owner)
-        return since, pack((axes, indices, values))
-
-
-_forgetters: list[Callable[[str], None]] = []  # who wants to hear of arrays that are gone
+        return since, pack(ChangedEntries(since, axes, indices, values))
 
 
 def replicate(array: Any) -> np.ndarray:
-    """An array for models' shared arguments of which each worker keeps a copy.
+    """An array for models' shared arguments; each worker keeps a copy of it.
 
     For parameters that are too large to be sent with each call::
 
@@ -189,26 +182,15 @@ def replicate(array: Any) -> np.ndarray:
         )
     require_room(array)
     owner = canonical_leaf(np.array(array, order="C", subok=False))
-    own = owner.view()
-    own.setflags(write=False)
-    key, known = id(own), Replicated(owner)
-
-    def forget(_: weakref.ref) -> None:
-        replicated.pop(key, None)
-        for each in _forgetters:
-            each(known.name)
-
-    replicated[key] = weakref.ref(own, forget), known
-    return own
-
-
-def tell_when_gone(forget: Callable[[str], None]) -> None:
-    """Calls a function with the name of each array that is released from now on."""
-    _forgetters.append(forget)
+    view = owner.view()
+    view.setflags(write=False)
+    key = id(view)
+    replicated[key] = weakref.ref(view, lambda _: replicated.pop(key, None)), Replicated(owner)
+    return view
 
 
 def replicated_in(values: Iterable[Any]) -> list[Replicated]:
-    """Those of the arrays in these pytrees that are replicated."""
+    """The replicated arrays in these pytrees."""
     return replicated_among(leaf for value in values for leaf in flatten(value)[0])
 
 
@@ -217,9 +199,8 @@ def with_stand_ins(value: Any) -> Any:
     if not replicated:
         return value
     leaves, structure = flatten(value)
-    found = [replicated_of(leaf) for leaf in leaves]
-    if not any(found):
+    arrays = [replicated_of(leaf) for leaf in leaves]
+    if not any(arrays):
         return value
-    pairs = zip(leaves, found, strict=True)
-    sent = [leaf if each is None else StandIn(each.name) for leaf, each in pairs]
-    return unflatten(structure, sent)
+    pairs = zip(leaves, arrays, strict=True)
+    return unflatten(structure, [leaf if a is None else StandIn(a.name) for leaf, a in pairs])

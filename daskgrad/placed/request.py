@@ -1,4 +1,4 @@
-"""Requests: what the client asks each worker to do for sums over spread blocks."""
+"""Requests: the jobs of each worker for sums over spread blocks, with all that they need."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from daskgrad.placed.messages import (
     LARGE_POINT,
     AttachedRows,
     Frames,
-    InParcels,
+    InStore,
     JobMessage,
     Parcel,
     Work,
@@ -24,18 +24,18 @@ from daskgrad.placed.messages import (
     pack,
     routes,
 )
-from daskgrad.placed.replicas import with_stand_ins
+from daskgrad.placed.replicas import replicated_in, with_stand_ins
 from daskgrad.placed.samples import Sample
-from daskgrad.placed.spread import NOTHING_ASKED, Asked, Run, Spread
+from daskgrad.placed.spread import NO_BLOCKS, Assignment, BlockRun, Spread
 from daskgrad.placed.worker_sums import place_in_sent
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.tasks.sending import named_if_unsendable
 
 
 class SpreadSum(NamedTuple):
-    """A sum over ``spread`` blocks; ``sent`` are the fields of items that workers do not hold.
+    """A sum over ``spread`` blocks, or over a ``sample`` of their items.
 
-    ``sample``: it is over a sample of the items in these blocks.
+    ``sent`` are the fields of items that workers do not hold.
     """
 
     spread: Spread
@@ -47,7 +47,7 @@ class SpreadSum(NamedTuple):
 
     @property
     def leaves(self) -> int:
-        """How many leaves the tree has that it is added along."""
+        """The number of leaves in the tree of its additions."""
         return self.spread.count if self.sample is None else self.sample.block_count
 
     @property
@@ -58,7 +58,7 @@ class SpreadSum(NamedTuple):
 
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
-        return any([number == each.number for each in self.summand.active])
+        return any([number == active.number for active in self.summand.active])
 
     def is_array(self, number: int) -> bool:
         """Whether a field beside the placed one is an array, and not a list."""
@@ -80,13 +80,15 @@ class Tree(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What each worker does for a request, and for the next one, unless something changes.
+    """The work of each worker for a request, and for the next one, unless something changes.
 
-    ``asked`` is what each worker is asked for, sum by sum; kept, so that its id stays valid.
+    ``needed`` names the entries of its store that each worker needs. ``assigned`` are its blocks,
+    sum by sum; kept, so that their ids stay valid.
     """
 
     trees: Sequence[Tree]
-    asked: Sequence[Mapping[str, Asked]]
+    needed: Mapping[str, Sequence[str]]
+    assigned: Sequence[Mapping[str, Assignment]]
 
     @property
     def addresses(self) -> list[str]:
@@ -94,97 +96,98 @@ class Plan(NamedTuple):
 
 
 class Request:
-    """What the client sends for some sums: point, parcels, and rows of items for each worker;
-    ``asked`` is what it asks of each of them, sum by sum.
+    """The point of some sums, their parcels, and rows of items for each worker.
 
-    Summands, and large inputs that are not differentiated, are parcels: the next call probably has
-    the same ones. ``rows`` are of the items that a worker does not hold.
+    ``assigned`` are the blocks of each worker, sum by sum. Summands, and large inputs that are not
+    differentiated, are parcels: the next call probably has the same ones. ``rows`` are of the items
+    that a worker does not hold. ``blocks`` of attached arrays go along.
     """
 
-    def __init__(self, sums: Sequence[SpreadSum], asked: Sequence[Mapping[str, Asked]]):
+    def __init__(
+        self,
+        sums: Sequence[SpreadSum],
+        assigned: Sequence[Mapping[str, Assignment]],
+        blocks: Sequence[Frames] = (),
+    ):
         self._values: list[Any] = []
         self._places: dict[int, int] = {}
         self.parcels: dict[str, Frames] = {}
-        self._needed_by_all: dict[str, None] = {}
-        self._needed_by: dict[str, dict[str, None]] = {}
-        self.summands: list[Parcel] = []  # of the sums
+        self.summands: list[Parcel] = []
         with named_if_unsendable(parts_of(sums)):
-            rows = [self._rows(each, of) for each, of in zip(sums, asked, strict=True)]
+            rows = list(map(self._rows, sums, assigned))
             jobs = tuple(map(self._job, sums))
             self.point = pack(self._values)
             self.rows = pack_rows(rows)
-        is_large = self._is_large(len(self.rows))
-        self.plan = make_plan(jobs, rows, asked, is_large, sums[0].spread.plans)
+        is_large = self._is_large([*self.rows.values(), *blocks])
+        self.plan = make_plan(jobs, rows, assigned, is_large, sums[0].spread.plans)
 
-    def _is_large(self, workers: int) -> bool:
-        """Whether it is cheaper if workers pass on the point, and with it the rows of others."""
+    def _is_large(self, apart: Sequence[Frames]) -> bool:
+        """Whether it is cheaper if workers pass on the point, with rows and blocks of others."""
         point = sum(map(len, self.point))
-        rows = sum([len(frame) for frames in self.rows.values() for frame in frames])
-        return point >= LARGE_POINT and point * max(workers, 1) >= rows
+        nbytes = sum([len(frame) for frames in apart for frame in frames])
+        return point >= LARGE_POINT and point * max(len(self.rows), 1) >= nbytes
 
-    def _job(self, each: SpreadSum) -> JobMessage:
-        model = each.model.sent()
-        fields = each.summand.field_count
-        numbers = range(fields, fields + len(each.inputs))
-        sent = list(map(with_stand_ins, each.inputs))
-        inputs, kept = self._set_aside(each, sent, numbers, self._needed_by_all)
-        self.summands.append(summand_parcel(model, each.summand))
+    def _job(self, spread_sum: SpreadSum) -> JobMessage:
+        fields = spread_sum.summand.field_count
+        numbers = range(fields, fields + len(spread_sum.inputs))
+        inputs, stored = self._set_aside(
+            spread_sum, list(map(with_stand_ins, spread_sum.inputs)), numbers
+        )
+        self.summands.append(summand_parcel(spread_sum.model.sent(), spread_sum.summand))
         return JobMessage(
-            self._add(self.summands[-1], self._needed_by_all),
+            self._add(self.summands[-1]),
             tuple(map(self._place, inputs)),
-            kept,
-            each.leaves,
-            each.spread.block_items,
-            each.spread.key,
-            each.summand.summation,
-            each.drawn,
+            stored,
+            tuple([known.name for known in replicated_in(spread_sum.inputs)]),
+            spread_sum.leaves,
+            spread_sum.spread.block_items,
+            spread_sum.spread.key,
+            spread_sum.summand.summation,
+            spread_sum.drawn,
         )
 
-    def _rows(self, each: SpreadSum, asked: Mapping[str, Asked]) -> dict[str, "WorkerItems"]:
+    def _rows(
+        self, spread_sum: SpreadSum, assigned: Mapping[str, Assignment]
+    ) -> dict[str, "WorkerItems"]:
         """The rows for each worker."""
-        if not each.sent and each.sample is None:
+        if not spread_sum.sent and spread_sum.sample is None:
             return {}
-        return {address: self._rows_of(each, address, of.runs) for address, of in asked.items()}
+        return {address: self._rows_of(spread_sum, of.runs) for address, of in assigned.items()}
 
-    def _rows_of(self, each: SpreadSum, address: str, runs: Sequence[Run]) -> "WorkerItems":
-        needed, size = self._needed_by.setdefault(address, {}), each.spread.block_items
+    def _rows_of(self, spread_sum: SpreadSum, runs: Sequence[BlockRun]) -> "WorkerItems":
+        size = spread_sum.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
-        drawn = [] if each.sample is None else each.sample.runs(runs, size)
-        if each.sample is not None:
+        drawn = [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size)
+        if spread_sum.sample is not None:
             bounds = [(run.rank, run.stop) for run in drawn]
         rows = [
             field
             if isinstance(field, AttachedRows)
             else [field[start:stop] for start, stop in bounds]
-            for field in each.sent
+            for field in spread_sum.sent
         ]
-        numbers = map(each.field, range(len(rows)))
-        fields, kept = self._set_aside(each, rows, numbers, needed)
-        return WorkerItems(fields, list(map(tuple, drawn)), kept)
+        fields, stored = self._set_aside(spread_sum, rows, map(spread_sum.field, range(len(rows))))
+        return WorkerItems(fields, list(map(tuple, drawn)), stored)
 
     def _set_aside(
-        self,
-        each: SpreadSum,
-        values: Sequence[Any],
-        numbers: Iterable[int],
-        needed: dict[str, None],
-    ) -> tuple[list[Any], InParcels]:
-        """Makes parcels of large values that are not differentiated; leaves ``None`` for them."""
-        rest, kept = list(values), []
+        self, spread_sum: SpreadSum, values: Sequence[Any], numbers: Iterable[int]
+    ) -> tuple[list[Any], InStore]:
+        """Makes parcels of large values that are not differentiated; leaves ``None`` for them, and
+        for attached arrays."""
+        sent, stored = list(values), []
         for place, (number, value) in enumerate(zip(numbers, values, strict=True)):
-            if not each.is_active(number) and is_kept(value):
-                kept.append((place, self._add(Parcel.of(value), needed)))
-                rest[place] = None
-        return rest, tuple(kept)
+            if isinstance(value, AttachedRows):
+                stored.append((place, value.layout, value.name))
+            elif not spread_sum.is_active(number) and is_kept(value):
+                stored.append((place, self._add(Parcel.of(value)), ""))
+            else:
+                continue
+            sent[place] = None
+        return sent, tuple(stored)
 
-    def _add(self, parcel: Parcel, needed: dict[str, None]) -> str:
+    def _add(self, parcel: Parcel) -> str:
         self.parcels[parcel.digest] = parcel.frames
-        needed[parcel.digest] = None
         return parcel.digest
-
-    def needed(self, address: str) -> list[str]:
-        """The digests of the parcels that a worker needs."""
-        return [*self._needed_by_all, *self._needed_by.get(address, ())]
 
     def _place(self, value: Any) -> int:
         """The place of a value in the point, which has each object once."""
@@ -195,23 +198,23 @@ class Request:
 
 
 def parts_of(sums: Sequence[SpreadSum]) -> Iterator[tuple[str, Any]]:
-    """What a request sends, and what errors call it."""
-    for each in sums:
-        name = each.model.name
-        yield f"the model {name!r}", each.model
-        yield f"an argument of {name!r}", [each.summand, each.sent, each.inputs]
+    """The parts of a request, with their names in errors."""
+    for spread_sum in sums:
+        name = spread_sum.model.name
+        yield f"the model {name!r}", spread_sum.model
+        yield f"an argument of {name!r}", [spread_sum.summand, spread_sum.sent, spread_sum.inputs]
 
 
 class WorkerItems(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
-    ``drawn`` says, run by run, which of the items that it holds are in a sample (``DrawnRun``).
-    ``kept`` are the fields that are parcels; ``fields`` has ``None`` for them.
+    ``fields`` has ``None`` for fields that are ``stored``. ``drawn`` are the items of a sample, run
+    by run (``DrawnRun``).
     """
 
     fields: list[Any]
     drawn: list[tuple]
-    kept: InParcels
+    stored: InStore
 
     @property
     def sent(self) -> tuple[list[Any], list[tuple]]:
@@ -220,10 +223,9 @@ class WorkerItems(NamedTuple):
 
 def pack_rows(sums: Sequence[Mapping[str, WorkerItems]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
-    there = dict.fromkeys(address for rows in sums for address in rows)
     return {
         address: pack([rows[address].sent if address in rows else ((), ()) for rows in sums])
-        for address in there
+        for address in dict.fromkeys(address for rows in sums for address in rows)
     }
 
 
@@ -232,37 +234,43 @@ def is_kept(value: Any) -> bool:
     return cotangents.nbytes(flatten(value)[0]) >= LARGE
 
 
-PLANS = 32  # that are kept with the blocks of a request's first sum
+PLANS = 32  # kept with the blocks of a request's first sum
 
 
 def make_plan(
     jobs: tuple[JobMessage, ...],
     rows: Sequence[Mapping[str, WorkerItems]],
-    asked: Sequence[Mapping[str, Asked]],
+    assigned: Sequence[Mapping[str, Assignment]],
     is_large: bool,
     plans: dict[Any, Plan],
 ) -> Plan:
     """The plan of a request: one that is kept, or a new one."""
 
     def make() -> Plan:
-        there = dict.fromkeys(address for each in asked for address in each)
-        sums = list(zip(jobs, rows, asked, strict=True))
-        works = [Work(a, [message_for(a, *each) for each in sums]) for a in there]
+        workers = dict.fromkeys(address for of_sum in assigned for address in of_sum)
+        sums = list(zip(jobs, rows, assigned, strict=True))
+        works = [Work(a, [message_for(a, *parts) for parts in sums]) for a in workers]
         trees = routes(works, is_large)
         sent = [Tree(tree.address, addresses(tree), pickle.dumps(tree)) for tree in trees]
-        return Plan(sent, asked)
+        names = [dict.fromkeys(name for job in work.jobs for name in job.needed) for work in works]
+        needed = {work.address: list(of) for work, of in zip(works, names, strict=True)}
+        return Plan(sent, needed, assigned)
 
-    kept = tuple([tuple([(address, of.kept) for address, of in each.items()]) for each in rows])
-    return kept_or_made(plans, (jobs, kept, tuple(map(id, asked)), is_large), make, PLANS)
+    stored = [[(address, of.stored) for address, of in of_sum.items()] for of_sum in rows]
+    key = jobs, tuple(map(tuple, stored)), tuple(map(id, assigned)), is_large
+    return kept_or_made(plans, key, make, PLANS)
 
 
 def message_for(
-    address: str, job: JobMessage, rows: Mapping[str, WorkerItems], asked: Mapping[str, Asked]
+    address: str,
+    job: JobMessage,
+    rows: Mapping[str, WorkerItems],
+    assigned: Mapping[str, Assignment],
 ) -> JobMessage:
     """A job for one worker; its runs are plain tuples, in half the bytes."""
-    kept = rows[address].kept if address in rows else ()
-    runs, unit = asked.get(address, NOTHING_ASKED)
-    return job._replace(kept_rows=kept, runs=list(map(tuple, runs)), unit=unit)
+    stored = rows[address].stored if address in rows else ()
+    runs, unit = assigned.get(address, NO_BLOCKS)
+    return job._replace(stored_rows=stored, runs=list(map(tuple, runs)), unit=unit)
 
 
 # ------------------------------------------------------------- summands, which are mostly the same
@@ -275,7 +283,7 @@ _parcels: dict[Any, Parcel] = {}
 
 
 def summand_parcel(model: Model, summand: Summand) -> Parcel:
-    """The parcel of what a sum adds up; made again only if that may have changed."""
+    """The parcel of a summand; made again only if the summand may have changed."""
     key = summand_key(model, summand)
     if key is None:
         return Parcel.of((model, summand))
@@ -283,8 +291,8 @@ def summand_parcel(model: Model, summand: Summand) -> Parcel:
 
 
 def summand_key(model: Model, summand: Summand) -> tuple | None:
-    """A key that tells a summand from others; None if it holds objects that can change in place."""
-    call, *rest = summand
+    """A key of a summand; None if it holds objects that can change in place."""
+    call, *options = summand
     structure = exactly(call.structure.spec)
     if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
         return None
@@ -299,6 +307,6 @@ def summand_key(model: Model, summand: Summand) -> tuple | None:
         call.structure.spec,
         structure,
         call.holes,
-        *rest,
-        tuple(sent_by_value()),  # a parcel brings along the classes that were registered before it
+        *options,
+        tuple(sent_by_value()),  # a parcel brings along the classes that were registered before
     )

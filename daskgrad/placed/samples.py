@@ -1,4 +1,4 @@
-"""Samples: some of the placed items, drawn at random; their sums are evaluated where these are."""
+"""Samples: placed items that were drawn at random; their sums are evaluated where they are."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -8,7 +8,7 @@ import numpy as np
 
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.placed.messages import DrawnRun, slices_of
-from daskgrad.placed.spread import Holdings, Run
+from daskgrad.placed.spread import BlockRun, Holdings
 from daskgrad.random import require_seed
 from daskgrad.sums.cutting import Block, take
 from daskgrad.sums.placed import Drawn, Placed
@@ -18,9 +18,9 @@ from daskgrad.tasks.task_graph import TaskGraph
 class Sample(Drawn):
     """Items drawn from placed ones, without replacement; made by ``Shards.sample``.
 
-    ``indices`` are theirs among all items, ascending: where an error names item ``n``, it is
-    ``indices[n]`` of these. Sums over a sample are scaled, and so floats: they estimate the sum
-    over all items without bias, and the mean is that of the sample.
+    ``indices`` are their numbers among all items, ascending: item ``n`` of an error is item
+    ``indices[n]``. Sums over a sample are scaled, and so floats: they estimate the sum over all
+    items without bias. A mean is the mean of the sample.
     """
 
     def __init__(self, shards: Any, indices: np.ndarray, slices: bool = False):
@@ -57,7 +57,7 @@ class Sample(Drawn):
 
     @property
     def blocks(self) -> list[Block]:
-        """The slices that were drawn from, each with the items that were."""
+        """The slices with drawn items, each with these items alone."""
         return [
             Block(start, self.items[start:stop])
             for start, stop in slices_of(self.indices, self.slice_size)
@@ -65,7 +65,7 @@ class Sample(Drawn):
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where, among the items drawn, those of each slice begin that was drawn from."""
+        """The number of the first drawn item in each slice."""
         return tuple([start for start, _ in slices_of(self.indices, self.slice_size)])
 
     @property
@@ -88,11 +88,11 @@ class Sample(Drawn):
 
     @property
     def block_count(self) -> int:
-        """How many leaves the tree has that its sum is added along."""
+        """The number of leaves in the tree of its sum."""
         return len(self.starts) if self._are_slices else len(self)
 
-    def runs(self, runs: Sequence[Run], block_items: int) -> list[DrawnRun]:
-        """What was drawn from each run of the blocks of all items."""
+    def runs(self, runs: Sequence[BlockRun], block_items: int) -> list[DrawnRun]:
+        """The drawn items in each run of the blocks of all items."""
         bounds = [(run.start * block_items, run.stop * block_items) for run in runs]
         places = np.searchsorted(self.indices, np.array(bounds, np.intp).reshape(-1, 2)).tolist()
         slices = np.searchsorted(self.starts, [start for start, _ in places]).tolist()
@@ -112,5 +112,6 @@ def draw(shards: Placed, count: Any, seed: Any) -> Sample:
     if seed is not None:
         require_seed(seed, "Shards.sample")
     generator = np.random.default_rng(seed)
-    drawn = generator.choice(len(shards), int(count), replace=False, shuffle=False)
-    return Sample(shards, np.sort(drawn))
+    return Sample(
+        shards, np.sort(generator.choice(len(shards), int(count), replace=False, shuffle=False))
+    )

@@ -4,7 +4,7 @@ Without a cluster they stay in the process.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -15,11 +15,10 @@ from distributed import Client
 from daskgrad.autodiff.values.descriptions import escaped, nbytes, seconds, table
 from daskgrad.autodiff.values.trees import LEAF_TYPES
 from daskgrad.graph.nodes import Node
-from daskgrad.placed.attached import Attached, attach
-from daskgrad.placed.attachment import Attachment
+from daskgrad.placed.attached import Attached, Attachment, attach
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.samples import Sample, draw
-from daskgrad.placed.spread import CLOSED, Asked, Holdings
+from daskgrad.placed.spread import CLOSED, Holdings
 from daskgrad.sums.cutting import (
     Block,
     Grainsize,
@@ -42,7 +41,7 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 
 class WorkerPlan(NamedTuple):
-    """What one worker holds and does in a call; a thread evaluates ``unit`` blocks in one go.
+    """The share of one worker in a call; a thread evaluates ``unit`` blocks in one go.
 
     ``seconds`` is the time of its blocks per thread, None before the first call.
     """
@@ -60,9 +59,9 @@ class WorkerPlan(NamedTuple):
 
     def __str__(self) -> str:
         took = self.took if self.seconds is None else f"{self.took} a call"
-        of = "thread" if self.threads == 1 else "threads"
+        noun = "thread" if self.threads == 1 else "threads"
         return (
-            f"{self.worker} ({self.threads} {of}): {self.items} items in {self.blocks} blocks, "
+            f"{self.worker} ({self.threads} {noun}): {self.items} items in {self.blocks} blocks, "
             f"{self.unit} in one go, {took}"
         )
 
@@ -70,8 +69,8 @@ class WorkerPlan(NamedTuple):
 class Shards(Placed):
     """Placed items; made by ``place``. A context manager, which closes them at its end.
 
-    The workers drop the items when this is closed or garbage collected. ``slice_size`` is how many
-    items each slice has, where a sum runs over slices.
+    The workers drop the items when this is closed or garbage collected. ``slice_size`` is the
+    number of items in each slice, for sums over slices.
 
     Examples
     --------
@@ -90,8 +89,8 @@ class Shards(Placed):
     ):
         self.attachment = attachment or Attachment()
         self._items = items
-        self._blocks = blocks = cut(items, grainsize)
-        self._starts = tuple([block.first for block in blocks])
+        self._blocks = cut(items, grainsize)
+        self._starts = tuple([block.first for block in self._blocks])
         self.grainsize = grainsize
         self.slice_size = slice_size
         self._slices: Shards | None = None
@@ -99,7 +98,7 @@ class Shards(Placed):
         self._client = client
         self._is_used = False
         self._lock = threading.RLock()
-        self._holdings = None if client is None else Holdings(client, blocks)
+        self._holdings = None if client is None else Holdings(client, self._blocks)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -107,69 +106,70 @@ class Shards(Placed):
     def __repr__(self) -> str:
         if not self._blocks:
             return "<Shards: closed>"
-        where = "this process" if self._client is None else address_of(self._client)
         blocks = f"{len(self.blocks)} blocks of {self.grainsize}"
         if self._slices is not None:
             blocks += f", {len(self._slices.blocks)} slices of {self.slice_size}"
-        head = f"<Shards: {len(self)} items, {blocks}, in {where}"
+        head = f"<Shards: {len(self)} items, {blocks}, in {self._place}"
         return "\n  ".join([head, *map(str, self.plan)]) + ">"
 
+    @property
+    def _place(self) -> str:
+        return "this process" if self._client is None else address_of(self._client)
+
     def _repr_html_(self) -> str:
-        """For notebooks: what is placed, and the plan, a row for each worker."""
+        """For notebooks: the items and the plan, a row for each worker."""
         if not self._blocks:
             return escaped(repr(self))
-        where = "this process" if self._client is None else address_of(self._client)
         cut_as = f"{len(self.blocks):,} blocks of {self.grainsize:,}"
         size = f"{nbytes(sizeof(self.items))}, as Dask estimates it"
         about = [("items", f"{len(self):,}"), ("cut into", cut_as), ("size", size)]
         head = ("worker", "threads", "items", "blocks", "in one go", "a call")
         plan = [(p.worker, p.threads, p.items, p.blocks, p.unit, p.took) for p in self.plan]
-        return table("", ("Shards", where), about) + table("", head, plan)
+        return table("", ("Shards", self._place), about) + table("", head, plan)
 
     def sample(self, count: int, seed: int | Sequence[int] | None = None) -> Sample:
         """Some of the items, drawn without replacement, as the items of a sum: a mini-batch.
 
-        A sum over them, of ``map_sum`` or ``reduce_sum``, is divided by the fraction that was
+        A sum over them, by ``map_sum`` or ``reduce_sum``, is divided by the fraction that was
         drawn: its expectation is the sum over all items. ``map_mean`` gives the sample's mean,
-        and ``per_item`` each item's own value and gradient. The items stay on the workers, and a
-        call is one request, which says which of them were drawn::
+        and ``per_item`` each item's value and gradient. The items stay on the workers, and a call
+        is one request to each of them, with the indices of the drawn items::
 
             step = dg.value_and_grad(lambda W, batch: dg.map_sum(model, batch, W), sparse=True)
             for number in range(1000):
                 value, rows = step(W, shards.sample(256, seed=(7, number)))
 
-        The same seed draws the same items wherever they are, and the bits of ``map_sum`` depend
-        on these alone. Functions of ``reduce_sum`` get, of each slice that items were drawn from,
-        those.
+        A seed draws equal items wherever they are, and the bits of ``map_sum`` depend on these
+        alone. Functions of ``reduce_sum`` get the drawn items of one slice at a time.
 
-        A zip with a sample goes item by item over the sample. Of an array that has a row for each
-        of the placed items it takes the rows of those that were drawn: parameters of the items'
-        own, whose gradient is zero elsewhere, or ``Rows`` where it is asked for as such::
+        A zip with a sample goes item by item over the sample. If an array has a row for each placed
+        item, the zip takes the rows of the drawn items: such an array holds parameters of the
+        items. Its gradient is zero in all other rows; with ``sparse`` it is ``Rows``::
 
             step = dg.value_and_grad(
                 lambda z, batch: dg.map_sum(model, dg.zip(z, batch)), sparse="z"
             )
 
-        These rows and their gradients travel, also those of an attached array, which is brought to
-        this process once, and stays until a sum over all items uses it.
+        These rows and their gradients travel. An attached array is brought to this process once,
+        and stays until a sum over all items uses it.
 
         Parameters
         ----------
         count:
-            how many items.
+            the number of items.
         seed:
-            one or more integers: the same numbers draw the same items, with one version of NumPy.
-            None draws others each time.
+            one or more integers: equal numbers draw equal items, with one version of NumPy. None
+            draws others each time.
 
         Returns
         -------
         Sample
-            The sample; its ``indices`` are those of its items, ascending.
+            The sample; ``indices`` are the numbers of its items, ascending.
 
         Raises
         ------
         ValueError
-            if there are not so many items, or a number of the seed is negative.
+            if there are fewer items, or a number of the seed is negative.
         TypeError
             if the seed is something else.
         RuntimeError
@@ -179,7 +179,7 @@ class Shards(Placed):
         return draw(self, count, seed)
 
     def attach(self, array: np.ndarray) -> Attached:
-        """Parameters of the items' own, a row for each, which stay where the items are.
+        """Parameters with a row for each item, which stay where the items are.
 
         Zipped with the shards they are fields of the items, and ``dg.optim`` updates them in place.
         On a cluster neither they nor their gradients travel::
@@ -192,23 +192,23 @@ class Shards(Placed):
             optimiser.update(params, {"x": of_x, "z": of_z}, state)
             np.savez("fit.npz", z=z, **state)               # fetches them
 
-        The bits are those of an array that is zipped with the shards. A worker that dies takes no
-        numbers along: the client remembers the steps since it last had the arrays, and repeats
-        those of the blocks that were lost. It fetches the arrays when that would be more than 128
-        steps, or take more memory than the arrays, and when blocks are moved to other workers.
+        The bits are as if an array were zipped with the shards. A worker that dies takes no
+        numbers along: the client remembers the steps since it last had the arrays, and repeats them
+        for lost blocks. It fetches the arrays when that would be more than 128 steps, or take more
+        memory than the arrays, and when blocks are moved to other workers.
 
-        ``np.asarray(z)`` fetches it at any time, and ``np.asarray(of_z)`` a gradient, also after
-        the shards were closed. So does whatever else takes arrays: other derivatives than
-        ``value_and_grad`` and ``grad``, sums over other items, models that get all of it,
-        ``clip_by_norm``, ``dg.record``. Steps are taken in the client then, and also where a sum
-        uses replicated arrays, or other arguments that take more memory than the attached arrays,
-        where an optimiser of your own cannot be pickled, and where a gradient is ``Rows``.
+        ``np.asarray(z)`` fetches the array at any time, and ``np.asarray(of_z)`` a gradient, also
+        after the shards were closed. All else that takes arrays does so, too: other derivatives
+        than ``value_and_grad`` and ``grad``, sums over other items, models that get all of it,
+        ``clip_by_norm``, ``dg.record``. Steps are taken in the client then, and also if a sum uses
+        replicated arrays, or other arguments that take more memory than the attached arrays, if an
+        optimiser of your own cannot be pickled, and if a gradient is ``Rows``.
 
         Parameters
         ----------
         array:
-            real floats, with a row for each item; it is copied. To go on with saved numbers, attach
-            these.
+            real floats, with a row for each item; it is copied. To go on with saved numbers,
+            attach them.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class Shards(Placed):
         self.close()
 
     def close(self) -> None:
-        """Releases the items, here and on the workers; sums over them are errors from now on."""
+        """Releases the items, here and on the workers; later sums over them are errors."""
         with self._lock:
             try:
                 self.attachment.bring()
@@ -244,15 +244,15 @@ class Shards(Placed):
             self.attachment.leave()  # last: workers without the plugins have dropped the blocks
 
     def _release(self) -> None:
-        held, self._holdings = self._holdings, None
-        if held is not None:
-            held.release()
-            connection_of(held.client).leave(held)
+        holdings, self._holdings = self._holdings, None
+        if holdings is not None:
+            holdings.release()
+            connection_of(holdings.client).leave(holdings)
 
     def cut_for(self, slices: bool) -> "Shards":
         """As ``Placed`` says; the first call places the slices.
 
-        It drops these items if no sum has used them; they are placed again when one does.
+        It drops these items if no sum has used them; a later sum places them again.
         """
         with self._lock:
             self._require_open()
@@ -291,19 +291,16 @@ class Shards(Placed):
 
     @property
     def plan(self) -> list[WorkerPlan]:
-        """What each worker holds, and how it evaluates that; empty without a cluster."""
-        held = self._holdings
-        slices = [] if self._slices is None else self._slices.plan
-        if held is None:
-            return slices
-        return [*[self._plan_of(held, *asked) for asked in held.asked().items()], *slices]
-
-    def _plan_of(self, held: Holdings, address: str, asked: Asked) -> WorkerPlan:
-        threads, blocks = held.workers.get(address, 1), asked.numbers
-        items = sum([len(self.blocks[number].items) for number in blocks])
-        seconds = float(held.seconds[blocks].sum()) / threads
-        took = None if np.isnan(seconds) else seconds
-        return WorkerPlan(address, threads, len(blocks), items, asked.unit, took)
+        """The share of each worker; empty without a cluster."""
+        plan, holdings = [], self._holdings
+        if holdings is not None:
+            for address, assigned in holdings.assigned().items():
+                threads, blocks = holdings.workers.get(address, 1), assigned.numbers
+                items = sum([len(self.blocks[number].items) for number in blocks])
+                elapsed = float(holdings.seconds[blocks].sum()) / threads
+                took = None if np.isnan(elapsed) else elapsed
+                plan.append(WorkerPlan(address, threads, len(blocks), items, assigned.unit, took))
+        return plan if self._slices is None else [*plan, *self._slices.plan]
 
     @property
     def is_remote(self) -> bool:
@@ -334,8 +331,8 @@ class Shards(Placed):
 # Placing: brings items to this process, cuts them, and puts them on the workers.
 
 BLOCKS_A_THREAD = 32  # so that moving one shifts the load by some 3 percent
-MOST_A_THREAD = 64  # whatever grainsize is asked for: each is a key of Dask's, and some 0.1 ms
-COMPUTED = 64  # Delayed objects or futures whose results one task brings together
+MOST_A_THREAD = 64  # for any grainsize: each is a key of Dask's, and takes some 0.1 ms
+COMPUTED = 64  # results of Delayed objects or futures that one task brings together
 
 
 def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
@@ -347,18 +344,18 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
             dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
 
     On a cluster, sums over shards and their gradients are evaluated where the items are: the point
-    goes out once per worker, and the sums come back. A worker holds a run of blocks; what the
-    blocks take is measured, and they are moved when workers are unevenly loaded, join or leave
-    (``Shards.plan`` tells). The items stay in the client's memory, too, and are placed again when a
-    worker that held them is gone.
+    goes out once per worker, and the sums come back. A worker holds a run of blocks. Their times
+    are measured, and blocks are moved when workers are unevenly loaded, join or leave
+    (``Shards.plan`` shows it). The items stay in the client's memory, too, and
+    are placed again if their worker is gone.
 
     Collections of one length are placed together, and summed over as their ``zip`` is::
 
         shards = dg.place(dg.zip(counts, rows, groups))
         dg.reduce_sum(lambda fields, x: ..., shards, x)  # (counts, rows, groups) of a slice
 
-    So are sums over a ``zip`` of shards with what is in this process, variables for instance, whose
-    items' gradients come back then: ``dg.zip(p, shards)`` has items ``(p_i, item)``, where an item
+    The workers also evaluate sums over a ``zip`` of shards with data or variables of this process,
+    and return the gradients of the items: ``dg.zip(p, shards)`` has items ``(p_i, item)``; an item
     of a placed zip is a tuple. A sum over a ``zip`` of several shards, or with a Dask collection or
     future among its items or arguments, is a task graph, as it is over other items: several tasks a
     block, each about a millisecond. Place collections together instead of zipping shards.
@@ -367,16 +364,16 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     ----------
     items:
         a list, a tuple, a range, or a NumPy array of rows; a dask Array, a Bag, a list of Delayed,
-        or a dask DataFrame, which are computed once; or a ``zip`` of several of these, whose items
-        are tuples. The items of a DataFrame are its partitions, and so are the slices.
+        or a dask DataFrame, which are computed once; or a ``zip`` of several of these, with
+        tuples as items. The items of a DataFrame are its partitions, and so are the slices.
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``. With
-        "auto" there are at least 32 blocks a thread, if there are as many items, and the slices are
-        those that ``reduce_sum`` makes of items that are not placed. These are put on the workers
-        when the first such sum is recorded, in the place of blocks that no sum has used; items that
-        are summed in both ways are there twice. Where a small grainsize would make more than 64
-        blocks a thread, the blocks are larger, and the slices are not. How many blocks one thread
-        evaluates in one go is measured.
+        "auto" there are at least 32 blocks a thread, if there are as many items, and the slices
+        have the sizes that ``reduce_sum`` gives to items that are not placed. Slices are put on the
+        workers when the first ``reduce_sum`` is recorded, in the place of blocks that no sum has
+        used; items that are summed in both ways are there twice. If a small grainsize would make
+        more than 64 blocks a thread, the blocks are larger, and the slices are not. The number of
+        blocks that one thread evaluates in one go is measured.
 
     Returns
     -------
@@ -398,43 +395,40 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     (np.float64(14.0), array([2., 4., 6.]))
     """
     require_grainsize(grainsize)
-    here = bring_here(items)
-    client = active_client()
+    local_items = bring_here(items)
+    count, client = len(local_items), active_client()
     threads = 1 if client is None else sum(workers_of(client).values())
-    size = aligned_grainsize(grainsize, len(here), BLOCKS_A_THREAD * threads)
-    sliced = slice_size([here], len(here)) if grainsize == "auto" else size
-    if any([isinstance(column, Partitions) for column in columns_of(here)]):
+    size = aligned_grainsize(grainsize, count, BLOCKS_A_THREAD * threads)
+    sliced = slice_size([local_items], count) if grainsize == "auto" else size
+    if any([isinstance(column, Partitions) for column in columns_of(local_items)]):
         sliced = 1
-    least = -(-len(here) // (MOST_A_THREAD * threads))  # rounded up to a power of two below
-    return Shards(here, max(size, 1 << (least - 1).bit_length()), sliced, client)
+    least = -(-count // (MOST_A_THREAD * threads))  # rounded up to a power of two below
+    return Shards(local_items, max(size, 1 << (least - 1).bit_length()), sliced, client)
 
 
 def bring_here(items: Any) -> Any:
     """The items to place, in this process: a list, an array, or several side by side."""
     if not isinstance(items, Zip):
-        return items_here(items, "items")
-    collections = [items_here(each, "an argument of dg.zip") for each in items.collections]
-    require_one_length([len(each) for each in collections])
+        return local_collection(items, "items")
+    argument = "an argument of dg.zip"
+    collections = [local_collection(collection, argument) for collection in items.collections]
+    require_one_length(list(map(len, collections)))
     return Tuples(collections)
 
 
-def items_here(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
-    is_list = isinstance(items, list | tuple)
-    found = [items, *(one_of_each_kind(items) if is_list else ())]
-    for each in found:
-        require_can_be_placed(each, argument)
+def local_collection(items: Any, argument: str) -> Sequence[Any] | np.ndarray:
+    parts = [items]
+    if isinstance(items, list | tuple) and not set(map(type, items)) <= LEAF_TYPES:
+        parts.extend({type(item): item for item in items}.values())  # an item of each type
+    for part in parts:
+        require_can_be_placed(part, argument)
     if hasattr(type(items), "divisions"):
         return Partitions(results_of(as_source(items, argument, slices=True)))
-    if not any(map(is_collection, found)):
-        return as_items(items, argument)
-    return as_items(compute_items(as_source(items, argument, slices=False)), argument)
-
-
-def one_of_each_kind(items: Sequence[Any]) -> Iterable[Any]:
-    """An item of each type; none if all are numbers or arrays, of which there may be millions."""
-    if set(map(type, items)) <= LEAF_TYPES:
-        return ()
-    return {type(item): item for item in items}.values()
+    if any(map(is_collection, parts)):
+        blocks = results_of(as_source(items, argument, slices=False))
+        is_array = isinstance(blocks[0], np.ndarray)
+        items = np.concatenate(blocks) if is_array else [*chain.from_iterable(blocks)]
+    return as_items(items, argument)
 
 
 def require_can_be_placed(items: Any, argument: str) -> None:
@@ -450,16 +444,8 @@ def require_can_be_placed(items: Any, argument: str) -> None:
         )
 
 
-def compute_items(source: Source) -> Any:
-    """The items of a collection that are results of tasks."""
-    results = results_of(source)
-    if isinstance(results[0], np.ndarray):
-        return np.concatenate(results)
-    return [*chain.from_iterable(results)]
-
-
 def results_of(source: Source) -> Sequence[Any]:
-    """The blocks of a collection."""
+    """The blocks of a collection, computed."""
     tasks = TaskGraph()
     starts = source.own_starts or range(0, source.count or 0, COMPUTED)
     blocks = source.data(tasks, source.cut(starts), "place", used_twice=False)

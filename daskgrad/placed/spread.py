@@ -1,4 +1,4 @@
-"""Spread: which worker evaluates which blocks of a sum, and how long they take."""
+"""Spread: which worker evaluates which blocks of a sum, and the seconds that they take."""
 
 import asyncio
 import functools
@@ -22,22 +22,22 @@ from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 
 # -------------------------------------------------------------------------------------------------
-# Balance: which worker holds which run of blocks, at costs in proportion to its threads.
+# Balance: gives each worker a run of blocks, at costs in proportion to its threads.
 #
-# Of cuts that are about as good, the one at the largest power of two is taken: the more of a
-# subtree a worker holds, the fewer partial sums it returns.
+# Among about equally good cuts it takes the one at the largest power of two: the more of a subtree
+# a worker holds, the fewer partial sums it returns.
 
-UNEVEN = 1.1  # how many times the mean load the largest may be before blocks are moved
-DOUBT = 0.5  # by which it may be more after one measured call, half of that after two ...
+UNEVEN = 1.1  # the largest load, in mean loads, up to which no block moves
+DOUBT = 0.5  # added to it after one measured call, half as much after two ...
 WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
-TOLERANCE = 0.03  # of a worker's share, by which a cut may miss it to be better aligned
+TOLERANCE = 0.03  # part of a worker's share by which an aligned cut may miss it
 
 
 def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = ()) -> list[str]:
     """For each block the address of the worker that is to hold it.
 
-    A block stays with its holder, unless that is gone or, until the loads are even, the one with
-    the largest load: what one worker has too much of moves, and not the runs behind it.
+    A block stays with its holder, unless the holder is gone, or has the largest load while loads
+    are uneven: the surplus of one worker moves, and not the runs behind it.
     """
     addresses, threads = list(workers), np.array(list(workers.values()))
     wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
@@ -74,10 +74,10 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
 
 
 def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -> list[int]:
-    """For each worker the end of its run among these blocks, given the costs (> 0) of
-    all, in proportion to what each gets."""
+    """For each worker the end of its run among these blocks, in proportion to its ``gets``;
+    ``costs`` (> 0) are of all blocks."""
     done = np.concatenate([[0.0], np.cumsum(costs[list(blocks)])])
-    ends = [*blocks, len(costs)]  # where a run ends that is cut at this place
+    ends = [*blocks, len(costs)]  # of a run that is cut at this place
     wanted = done[-1] * np.cumsum(gets) / np.sum(gets)
     slack = TOLERANCE * done[-1] / len(gets)
     stops = [0]
@@ -94,7 +94,7 @@ def aligned_cut(done: np.ndarray, ends: Sequence[int], goal: float, slack: float
 
 
 def alignment(number: int) -> int:
-    """The largest power of two that divides a number of blocks; zero is the best of all."""
+    """The largest power of two that divides a number of blocks; zero is the best."""
     return number & -number if number else 1 << 62
 
 
@@ -103,20 +103,20 @@ def rebalancing(
 ) -> list[str] | None:
     """The new holder of each block if the loads are too uneven; None if no block should move.
 
-    ``measured`` calls told the costs: in few of them a worker may have been slow by chance. No
+    The costs come from ``measured`` calls: in few of them a worker may have been slow by chance. No
     block moves unless that reduces the largest load: with a block or two on each worker no cut is
-    fine enough, and one slow call would put two blocks where there was one.
+    fine enough, and one slow call would put two blocks in the place of one.
     """
-    now = loads(costs, holders, workers)
-    mean = float(np.mean(now))
-    if max(now) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
+    before = loads(costs, holders, workers)
+    mean = float(np.mean(before))
+    if max(before) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
         return None
     wanted = assign(costs, workers, holders)
-    return wanted if max(loads(costs, wanted, workers)) < max(now) else None
+    return wanted if max(loads(costs, wanted, workers)) < max(before) else None
 
 
 def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:
-    """For each worker the cost of what it holds, per thread."""
+    """For each worker the cost of its blocks, per thread."""
     sums = dict.fromkeys(workers, 0.0)
     for cost, holder in zip(costs, holders, strict=True):
         sums[holder] = sums.get(holder, 0.0) + cost
@@ -126,8 +126,8 @@ def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) ->
 def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     """How many blocks one thread evaluates in one go.
 
-    They take about ``seconds``, so that scheduling is cheap in proportion, but are few enough that
-    the threads of a worker end together.
+    They take about ``seconds``, so that scheduling is cheap in proportion; they are few enough that
+    a worker's threads end together.
     """
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)
@@ -137,11 +137,11 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
 
 # ------------------------------------------------------------------------------------------ spread
 
-EVERY = 8  # calls, of which one is measured, so that there are two between moves of blocks
+EVERY = 8  # calls, one of them measured, so that two are measured between moves of blocks
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """Blocks of consecutive numbers that one ``move`` placed."""
 
     start: int
@@ -149,10 +149,10 @@ class Run(NamedTuple):
     move: int
 
 
-class Asked(NamedTuple):
-    """The blocks that a worker is asked for, and how many of them make one unit."""
+class Assignment(NamedTuple):
+    """The blocks that a worker is to evaluate, and how many of them make one unit."""
 
-    runs: list[Run]
+    runs: list[BlockRun]
     unit: int
 
     @property
@@ -160,7 +160,7 @@ class Asked(NamedTuple):
         return [number for run in self.runs for number in range(run.start, run.stop)]
 
 
-NOTHING_ASKED = Asked([], 1)
+NO_BLOCKS = Assignment([], 1)
 
 
 class Spread:
@@ -169,21 +169,21 @@ class Spread:
     ``sizes`` are the numbers of items in the blocks.
     """
 
-    key = ""  # the start of the keys of the items that workers hold: they hold none
+    key = ""  # begins the keys of the items that workers hold: they hold none
 
     def __init__(self, sizes: Sequence[int]):
         self.count = len(sizes)
         self.block_items = sizes[0]  # but for the last block, which may have fewer
         self._sizes = np.array(sizes, float)
         self.holders: list[str] = [""] * self.count
-        self.seconds = np.full(self.count, np.nan)  # of each, as far as they are known
-        self._costs = self.seconds.copy()  # the same, without each worker's first call
-        self._least = self.seconds.copy()  # of the calls since blocks were last to be moved
+        self.seconds = np.full(self.count, np.nan)  # as far as they are known
+        self._costs = self.seconds.copy()  # without each worker's first call
+        self._least = self.seconds.copy()  # in the calls since the last look at the loads
         self._measured = 0  # the number of these calls
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
-        self._asked: dict[str, Asked] | None = None
-        self.plans: dict[Any, Any] = {}  # of requests, until ``asked`` changes
+        self._assigned: dict[str, Assignment] | None = None
+        self.plans: dict[Any, Any] = {}  # of requests, until ``assigned`` changes
         self._calls = 0
         self.workers: dict[str, int] = {}  # that have the blocks, and their threads
         self._lock = threading.RLock()
@@ -198,32 +198,34 @@ class Spread:
             work.setdefault(holder, []).append(number)
         return work
 
-    def asked(
+    def assigned(
         self, among: Container[int] | None = None, a_thread: int | None = None
-    ) -> dict[str, Asked]:
-        """What each worker is asked for, each block once: the same object until that changes.
+    ) -> dict[str, Assignment]:
+        """The blocks of each worker, each block once: the same object until that changes.
 
-        ``among``: these blocks alone, of which each thread gets at most so many.
+        ``among``: these blocks alone, and at most ``a_thread`` of them for each thread.
         """
         with self._lock:
             self.require_open()
-            if among is not None:
-                wanted = {a: [n for n in of if n in among] for a, of in self.work().items()}
-                if a_thread is not None:
-                    threads = self.workers
-                    wanted = {a: of[: a_thread * threads.get(a, 1)] for a, of in wanted.items()}
-                return {a: self._asked_of(a, numbers) for a, numbers in wanted.items() if numbers}
-            if self._asked is None:
-                self._asked = {a: self._asked_of(a, numbers) for a, numbers in self.work().items()}
-            return self._asked
+            if among is None:
+                if self._assigned is None:
+                    self._assigned = self._assignments(self.work())
+                return self._assigned
+            work = {a: [n for n in numbers if n in among] for a, numbers in self.work().items()}
+            if a_thread is not None:
+                work = {a: of[: a_thread * self.workers.get(a, 1)] for a, of in work.items()}
+            return self._assignments({a: numbers for a, numbers in work.items() if numbers})
 
-    def _asked_of(self, address: str, numbers: Sequence[int]) -> Asked:
+    def _assignments(self, work: Mapping[str, Sequence[int]]) -> dict[str, Assignment]:
+        return {address: self._assignment_of(address, numbers) for address, numbers in work.items()}
+
+    def _assignment_of(self, address: str, numbers: Sequence[int]) -> Assignment:
         runs = list(split_into_runs(numbers, [self._moves[n] for n in numbers]))
         seconds = self.seconds[numbers]
         if np.any(np.isnan(seconds)):
-            return Asked(runs, 1)
+            return Assignment(runs, 1)
         threads = self.workers.get(address, 1)
-        return Asked(runs, unit_blocks(seconds, threads, UNIT_SECONDS))
+        return Assignment(runs, unit_blocks(seconds, threads, UNIT_SECONDS))
 
     # ---- spreading
 
@@ -267,8 +269,8 @@ class Spread:
             self.holders[number] = address
 
     def _forget(self) -> None:
-        """Drops what depends on who has which blocks."""
-        self._asked, self.plans = None, {}
+        """Drops assignments and plans, which depend on who has which blocks."""
+        self._assigned, self.plans = None, {}
 
     # ---- measuring
 
@@ -280,9 +282,9 @@ class Spread:
     def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         """Records the seconds of each block; after calls 2, 4, 8 ... rebalances.
 
-        A block costs the least time that it took since the last such call: what else a machine does
-        only adds to it. A worker's first call loads models, with cold caches: its times only choose
-        the units.
+        A block costs the least time that it took since the last such call, since other work of the
+        machine only adds to it. A worker's first call loads models, with cold caches: its times
+        only choose the units.
         """
         with self._lock:
             for address, (numbers, seconds) in times.items():
@@ -308,21 +310,20 @@ class Spread:
         return self._sizes if np.any(np.isnan(self._costs)) else self._costs
 
 
-def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Run]:
+def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[BlockRun]:
     """Cuts ascending numbers of blocks into runs of consecutive ones that one move placed."""
     places = zip(numbers, moves, itertools.count(), strict=False)
-    for (_, move), run in itertools.groupby(places, lambda each: (each[0] - each[2], each[1])):
-        first, *rest = [number for number, _, _ in run]
-        yield Run(first, first + 1 + len(rest), move)
+    for (_, move), run in itertools.groupby(places, lambda place: (place[0] - place[2], place[1])):
+        blocks = [number for number, _, _ in run]
+        yield BlockRun(blocks[0], blocks[0] + len(blocks), move)
 
 
 # -------------------------------------------------------------------------------------------------
 # Holdings: blocks of items on the workers of a cluster, one run of blocks a worker.
 #
 # Each block is an ordinary Dask key. The client keeps the blocks, too: Dask cannot compute
-# scattered data again when its worker dies, so the client places what was lost under a new key. A
-# key holds the numbers of the block and of the move that brought it to its worker, which also name
-# runs of blocks.
+# scattered data again when its worker dies, so the client places a lost block under a new key. A
+# key has the numbers of the block and of the move that brought it to its worker.
 
 logger = logging.getLogger("daskgrad")
 
@@ -332,7 +333,7 @@ CLOSED = "these shards are closed; place the items again"
 
 
 class Holdings(Spread):
-    """Blocks whose items are on a cluster: their keys, who holds them, and what they cost."""
+    """Blocks of items on a cluster: their keys, their holders, and their costs."""
 
     def __init__(self, client: Client, blocks: Sequence[Block]):
         self.client = client
@@ -350,7 +351,7 @@ class Holdings(Spread):
             raise RuntimeError(CLOSED)
 
     def references(self) -> list[Any]:
-        """The futures of the blocks; places again those that are known to be lost."""
+        """The futures of the blocks; places lost blocks again."""
         with self._lock:
             self.require_open()
             if not all(map(is_there, self.futures)):
@@ -366,17 +367,17 @@ class Holdings(Spread):
                 return super().settle(workers)
             except LateError:
                 raise
-            except (KeyError, OSError):  # a worker has gone since, or takes nothing any more
+            except (KeyError, OSError):  # a worker has gone meanwhile, or takes nothing any more
                 time.sleep(0.05)
                 workers = workers_of(self.client)
         super().settle(workers)
 
     def restore(self) -> None:
-        """Places again what the cluster has lost."""
+        """Places lost blocks again."""
         self.settle(workers_of(self.client))
 
     def rebalance(self) -> None:
-        """Never fails if a worker has gone: the call has its results, and the next finds out."""
+        """Does not fail if a worker has gone: the call has its results."""
         try:
             super().rebalance()
         except LateError:
@@ -386,7 +387,7 @@ class Holdings(Spread):
 
     def record_times(self, times: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> None:
         with self._lock:
-            if not self._is_released:  # meanwhile
+            if not self._is_released:
                 super().record_times(times)
 
     def release(self) -> None:
@@ -399,14 +400,14 @@ class Holdings(Spread):
         """Asks the scheduler which worker holds each block: "" for a lost one."""
         if None in self.futures:
             return
-        found: dict[str, list[str]] = {}
+        holders_of: dict[str, list[str]] = {}
         scheduler: Any = self.client.scheduler
         held = ask_scheduler(self.client, scheduler.has_what, "who holds the placed items")
         for address, keys in held.items():
             for key in keys:
-                found.setdefault(key, []).append(address)
+                holders_of.setdefault(key, []).append(address)
         for number, future in enumerate(self.futures):
-            holders = found.get(future.key, [""])
+            holders = holders_of.get(future.key, [""])
             if self.holders[number] not in holders:
                 self.holders[number] = holders[0]
         self._forget()
@@ -421,40 +422,42 @@ class Holdings(Spread):
         }
 
         async def scatter() -> Any:
-            where: dict[str, Any] = {"workers": [address], "timeout": TAKES}
+            options: dict[str, Any] = {"workers": [address], "timeout": TAKES, "hash": False}
             try:
-                return await self.client.scatter(data, hash=False, asynchronous=True, **where)
+                return await self.client.scatter(data, asynchronous=True, **options)
             except KeyError:  # the scheduler has keys of a worker that left meanwhile
                 await forget(self.client, keys)
                 raise
 
-        def scatter_whole() -> Any:  # half done, the scheduler would keep what it was sent
+        def scatter_whole() -> Any:  # half done, the scheduler would keep its part
             return asyncio.shield(scatter())
 
-        def require_there() -> None:
+        def require_present() -> None:
             if address not in present_workers(self.client):
                 raise KeyError(address)
 
-        what = f"{len(numbers)} blocks of items were sent to the worker at {address}"
+        purpose = f"{len(numbers)} blocks of items were sent to the worker at {address}"
         items = functools.partial(self._items_of, numbers)
         with named_if_unreadable(items()), named_if_unsendable(items()):
-            futures = answer(self.client, scatter_whole, what, of="placing", look=require_there)
+            futures = answer(
+                self.client, scatter_whole, purpose, of="placing", look=require_present
+            )
         for number, key in zip(numbers, keys, strict=True):
             self.futures[number] = futures[key]
             self._moves[number] = self._latest_move
             self.holders[number] = address
 
     def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
-        """The items of blocks, and what errors call them."""
+        """The items of blocks, with their names in errors."""
         for block in [self.blocks[number] for number in numbers]:
             for number, item in enumerate(block.items, start=block.first):
                 yield f"item {number}", item
 
 
 async def forget(client: Client, keys: Sequence[str]) -> None:
-    """Has the scheduler forget keys that nobody wants: somebody wants them first, and no more then.
+    """Has the scheduler forget keys that no client wants, by wanting them first and no more then.
 
-    Dask's scheduler cannot be restarted while it has such keys.
+    Dask's scheduler cannot be restarted while it has unwanted keys.
     """
     nowhere: dict[str, list[str]] = {key: [] for key in keys}
     scheduler: Any = client.scheduler
@@ -464,9 +467,9 @@ async def forget(client: Client, keys: Sequence[str]) -> None:
 
 
 def as_sent(items: Any, address: str) -> Any:
-    """A block's items for a worker; one in this process gets the objects themselves.
+    """A block's items for a worker; a worker in this process gets the objects themselves.
 
     Within a task, Dask scatters to the task's own worker, whatever the address.
     """
-    is_here = address.startswith("inproc://") or in_worker()
-    return items if is_here or isinstance(items, np.ndarray) else OnePickle(items)
+    is_local = address.startswith("inproc://") or in_worker()
+    return items if is_local or isinstance(items, np.ndarray) else OnePickle(items)

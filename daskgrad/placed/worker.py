@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,35 +21,32 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.autodiff.values import clock
 from daskgrad.placed.messages import (
+    FIXED,
+    POINT,
+    ROWS,
     Frames,
-    Parcels,
+    SentEntries,
     Unopened,
     Work,
     abandoning,
     addresses,
-    attaching,
+    asking,
     copy_frames,
+    frame_entries,
     frame_message,
-    frame_messages,
     pack,
-    releasing,
     unpack,
 )
-from daskgrad.placed.worker_store import AttachedBlocks, Replicas, Version, frame_versions
+from daskgrad.placed.worker_store import Store
 from daskgrad.placed.worker_sums import (
     CannotFinish,
     Job,
-    Result,
-    SampledJob,
-    Unit,
+    WorkerResult,
     failed,
     merge_results,
 )
 from daskgrad.tasks import allocator
 from daskgrad.tasks.observers import TOPIC
-
-# -------------------------------------------------------------------------------------------------
-# Worker loop: functions in threads, and several coroutines, awaited in a worker's event loop.
 
 
 async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -64,43 +61,11 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
             tasks.pop().cancel()
 
 
-def in_thread(pool: Executor, fun: Callable, *args: Any) -> asyncio.Future:
-    """The result of a function in a thread of a pool. It runs also where nobody waits any more.
-
-    The loop's ``run_in_executor`` chains two futures: 3 % of a gradient whose models take no time.
-    """
-    loop = asyncio.get_running_loop()
-    result = loop.create_future()
-    pool.submit(run, [result, loop, fun, args])
-    return result
-
-
-def run(call: list[Any]) -> None:
-    """Takes the call out of the list: the pool keeps its arguments as long as a traceback does."""
-    result, loop, fun, args = call
-    call.clear()
-    try:
-        value = fun(*args)
-    except BaseException as error:
-        loop.call_soon_threadsafe(settle, result, result.set_exception, error)
-        del result, fun, args  # the error's traceback would hold them, and so itself
-    else:
-        loop.call_soon_threadsafe(settle, result, result.set_result, value)
-
-
-def settle(result: asyncio.Future, set_result: Callable[[Any], None], to: Any) -> None:
-    if not result.cancelled():
-        set_result(to)
-
-
-# ----------------------------------------------------------------------------------- worker plugin
-
-EVENTS_EVERY = 0.5  # seconds between two events on what was evaluated
+EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
 
 NO_ROWS = Unopened(pack(()))
-NO_FRAMES: Mapping[str, Frames] = {}
-NO_VERSIONS: Mapping[str, Version] = {}
+NO_VERSIONS: Mapping[str, int] = {}
 
 
 @dataclass(eq=False)
@@ -115,24 +80,21 @@ class SumsPlugin(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         self._worker = worker
-        self._parcels = Parcels()
-        self._replicas = Replicas()
-        self._attached = AttachedBlocks()
+        self._store = Store()
         # A thread that no task holds, since tasks wait for answers.
         self._answering = ThreadPoolExecutor(1, thread_name_prefix="daskgrad-attached")
         self._running: set[str] = set()
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
-        worker.handlers[releasing(self.name)] = self.release
-        worker.handlers[attaching(self.name)] = self.ask_attached
+        worker.handlers[asking(self.name)] = self.ask
         if self._sets_malloc():
             allocator.keep_freed_memory()
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         self._answering.shutdown(wait=False)
-        for handler in (self.name, *[of(self.name) for of in (abandoning, releasing, attaching)]):
+        for handler in (self.name, abandoning(self.name), asking(self.name)):
             worker.handlers.pop(handler, None)
         if self._sets_malloc():
             allocator.restore()
@@ -141,7 +103,7 @@ class SumsPlugin(WorkerPlugin):
         return self.roomy_malloc and not self._is_with_client()
 
     def _is_with_client(self) -> bool:
-        """Whether this is the client's process, where messages share memory with its arrays."""
+        """Whether messages share memory with the client's arrays."""
         return this_process() == self.client_process
 
     # ---- requests
@@ -150,24 +112,20 @@ class SumsPlugin(WorkerPlugin):
         self,
         call: str,
         work: bytes,
-        point: Frames,
-        parcels: Mapping[str, Frames] = NO_FRAMES,
-        rows: Mapping[str, Frames] = NO_FRAMES,
-        versions: Mapping[str, Version] = NO_VERSIONS,
-        attached: Mapping[str, Frames] = NO_FRAMES,
+        sent: SentEntries,
+        versions: Mapping[str, int] = NO_VERSIONS,
+        dropped: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Returns the partial sums of this worker and those below it, as far as they are there when
-        the call ends or is given up, or says why it cannot.
+        """Returns the partial sums of this worker and the workers below it, as far as they have
+        come when the call ends or is given up; or the reason why there are none.
 
-        ``parcels`` are keyed by their digests, ``rows`` by the workers' addresses, ``versions`` by
-        the names of replicated arrays, ``attached`` (``News``) by layouts of attached ones.
+        ``sent`` are new entries; ``versions`` are the versions of the arrays that the call uses,
+        ``dropped`` the calls that nobody wants any more.
         """
         self._running.add(call)
         self._log.wake()
         try:
-            message = {"call": call, "point": point, "parcels": parcels, "rows": rows}
-            message |= {"versions": versions, "attached": attached}
-            result = await self._evaluate(pickle.loads(work), message)
+            result = await self._evaluate(call, pickle.loads(work), sent, versions, dropped)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
             return {"address": self._worker.address} | unfinished.reply
@@ -177,83 +135,70 @@ class SumsPlugin(WorkerPlugin):
             self._running.discard(call)
 
     async def abandon(self, call: str) -> None:
-        """The call is given up: begins no more blocks of it."""
+        """Begins no more blocks of a call that is given up."""
         self._running.discard(call)
-        self._attached.drop(call)
+        self._store.drop(call)
 
-    async def release(self, replica: str) -> None:
-        """The array of this name is gone."""
-        self._replicas.forget(replica)
-
-    async def ask_attached(self, question: Frames) -> dict[str, Any]:
-        """Calls a method of ``AttachedBlocks``."""
+    async def ask(self, question: Frames) -> dict[str, Any]:
+        """Calls a method of ``Store``."""
         method, *args = unpack(question)
         try:
-            found = await in_thread(self._answering, getattr(self._attached, method), *args)
-            return {"status": "OK", "result": frame_message(pack(found))}
+            loop, answer = asyncio.get_running_loop(), getattr(self._store, method)
+            result = await loop.run_in_executor(self._answering, answer, *args)
+            return {"status": "OK", "result": frame_message(pack(result))}
         except Exception as error:
             return failed(error).reply
 
-    async def _evaluate(self, work: Work, message: Mapping[str, Any]) -> Result:
-        for layout, news in message["attached"].items():
-            told = unpack(news)
-            self._running.difference_update(told.dropped)  # a call that came after its abandonment
-            await self._in_thread(self._attached.receive, layout, told)
-        if message["call"] not in self._running:
+    async def _evaluate(
+        self,
+        call: str,
+        work: Work,
+        sent: SentEntries,
+        versions: Mapping[str, int],
+        dropped: Collection[str],
+    ) -> WorkerResult:
+        of_all, local = [dict(sent.get(address, {})) for address in ("", work.address)]
+        point, rows = Unopened(of_all.pop(POINT)), local.pop(ROWS, None)
+        entries = [*of_all.items(), *local.items()]
+        if entries and self._is_with_client():
+            entries = [(name, copy_frames(frames)) for name, frames in entries]
+        if updates := [entry for entry in entries if entry[0] in versions]:
+            await self._in_thread(self._store.update, versions, updates)
+        for abandoned in dropped:  # a call may come after its abandonment
+            await self.abandon(abandoned)
+        if call not in self._running:
             raise CannotFinish("abandoned")
-        jobs = self._jobs(work, message)
-        below = [self._ask(child, message) for child in work.children]
-        own, *others = await all_or_first_error([self._own(message["call"], jobs), *below])
-        return await self._in_thread(merge_results, work.jobs, own, others) if others else own
+        parcels = {name: frames for name, frames in entries if name not in versions}
+        needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
+        if missing := self._store.missing(needed, parcels):
+            raise CannotFinish("missing", address=self._worker.address, names=missing)
+        items = NO_ROWS if rows is None else Unopened(rows)
+        threads = self._worker.state.nthreads
+        jobs = [Job(job, n, point, items, self._store, threads) for n, job in enumerate(work.jobs)]
+        message = {"call": call, "versions": versions, "dropped": dropped}
+        below = [self._ask(child, sent, message) for child in work.children]
+        result, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
+        return await self._in_thread(merge_results, work.jobs, result, remote) if remote else result
 
-    async def _ask(self, child: Work, message: Mapping[str, Any]) -> Frames:
-        """The result of a worker below, which also gets the rows of those below it."""
-        rows = {a: message["rows"][a] for a in addresses(child) if a in message["rows"]}
+    async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
+        """The result of a worker below, which also gets the entries for workers below it."""
         try:
             return await call_worker(
                 self._worker.rpc,
                 child.address,
                 self.name,
-                call=message["call"],
                 work=pickle.dumps(child),
-                point=frame_message(message["point"]),
-                parcels=frame_messages(message["parcels"]),
-                rows=frame_messages(rows),
-                versions=frame_versions(message["versions"]),
-                attached=frame_messages(message["attached"]),
+                sent=frame_entries(sent, addresses(child)),
+                **message,
             )
         except CannotFinish as unfinished:
             if unfinished.is_the_models:
                 raise
             nothing: list[dict] = [{} for _ in child.jobs]
-            return pack(Result(nothing, nothing, {}, [unfinished.reply]))
+            return pack(WorkerResult(nothing, nothing, {}, [unfinished.reply]))
 
-    def _jobs(self, work: Work, message: Mapping[str, Any]) -> list[Job]:
-        needed = [digest for job in work.jobs for digest in job.digests]
-        parcels = message["parcels"]
-        if parcels and self._is_with_client():
-            parcels = {digest: copy_frames(frames) for digest, frames in parcels.items()}
-        if self._parcels.receive(parcels, needed):
-            raise CannotFinish("no parcels", address=self._worker.address)
-        if not self._replicas.receive(message["versions"], self._is_with_client()):
-            raise CannotFinish("no replicas", address=self._worker.address)
-        values = Unopened(message["point"])
-        sent = message["rows"].get(work.address)
-        rows = NO_ROWS if sent is None else Unopened(sent)
-        kept = self._parcels, self._replicas, self._attached
-        jobs = [
-            (SampledJob if job.drawn else Job)(job, n, values, rows, *kept)
-            for n, job in enumerate(work.jobs)
-        ]
-        for job in jobs:
-            if isinstance(job, SampledJob):
-                job.prepare(self._worker.state.nthreads)
-            if message["attached"] and not job.has_attached():
-                raise CannotFinish("no attached", address=self._worker.address)
-        return jobs
-
-    async def _own(self, call: str, jobs: Sequence[Job]) -> Result:
-        """The partial sums of the blocks that this worker holds, and the seconds of each block."""
+    async def _evaluate_blocks(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
+        """The partial sums of this worker's blocks, and the seconds of each block."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
@@ -262,37 +207,37 @@ class SumsPlugin(WorkerPlugin):
         if is_done:
             self._log.add([job for job in jobs if job.seconds], start, time.time())
         for job in jobs:
-            if job.uses_attached:
-                if call not in self._running:  # nobody would drop what is kept
+            if job.attached:
+                if call not in self._running:  # nobody would drop the cotangents
                     raise CannotFinish("abandoned")
                 job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
         item_cotangents = [job.item_cotangents for job in jobs]
         failures = [] if is_done else [{"status": "given up", "address": self._worker.address}]
-        return Result(sums, item_cotangents, {self._worker.address: seconds}, failures)
+        return WorkerResult(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
-    async def _lane(self, call: str, units: deque[Unit]) -> None:
-        """Evaluates one unit after another in one thread of the pool.
-
-        Items are taken here, not in the thread: a worker's data belong to its event loop.
-        """
+    async def _lane(self, call: str, units: deque[tuple[Job, Sequence[int]]]) -> None:
+        """Evaluates one unit after another in one thread of the pool; takes items out of the
+        worker's data here, since these belong to the event loop."""
         while units and call in self._running:
-            unit = units.popleft()
-            await self._in_thread(unit.run, self._held(unit), call, self._running)
+            job, parts = units.popleft()
+            data = self._held([job.keys(part) for part in parts])
+            await self._in_thread(job.run, parts, data, call, self._running)
 
-    def _held(self, unit: Unit) -> list[Any]:
+    def _held(self, parts: Sequence[Sequence[str]]) -> list[list[Any]]:
+        """The blocks of each part, by their keys."""
         data = self._worker.data
         try:
-            return [None if block.key is None else data[block.key] for block in unit.blocks]
+            return [[data[key] for key in keys] for keys in parts]
         except KeyError:
             raise CannotFinish("no items", address=self._worker.address) from None
 
     def _in_thread(self, fun: Callable, *args: Any) -> Awaitable[Any]:
-        return in_thread(self._worker.executor, fun, *args)
+        return asyncio.get_running_loop().run_in_executor(self._worker.executor, fun, *args)
 
 
 class EventLog:
-    """Tells Dask's event log what the worker evaluates: once at least, at most twice a second."""
+    """Tells Dask's event log of evaluations, at most twice a second."""
 
     def __init__(self, worker: Worker, running: Collection[str]):
         self._worker = worker
@@ -336,7 +281,7 @@ class EventLog:
 async def call_worker(pool: Any, address: str, handler: str, **message: Any) -> Frames:
     """A worker's result; CannotFinish if it is lost, has no such handler, or cannot finish.
 
-    What is empty is left out: Dask measures each container of a message.
+    Empty parts are left out: Dask measures each container of a message.
     """
     sent = {name: part for name, part in message.items() if part}
     try:

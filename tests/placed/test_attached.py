@@ -3,6 +3,7 @@
 import gc
 import pickle
 import threading
+from types import SimpleNamespace
 
 import autograd.numpy as np
 import dask
@@ -19,12 +20,14 @@ import daskgrad as dg
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.derivatives import in_line
 from daskgrad.optim.optimiser import Optimiser
-from daskgrad.placed import attachment, messages
-from daskgrad.placed.attached import Attached, AttachedGradient
-from daskgrad.placed.attached_steps import Change, Kept, Step
-from daskgrad.placed.attachment import Attachment
+from daskgrad.placed import attached, messages
+from daskgrad.placed.attached import Attached, AttachedGradient, Attachment, BlockLayout
 from daskgrad.placed.call import Attempt
-from daskgrad.placed.worker_store import AttachedBlocks, News
+from daskgrad.placed.messages import pack
+from daskgrad.placed.spread import Assignment, BlockRun
+from daskgrad.placed.updates import Blocks, Change, KeptCotangent, LatestSteps, VersionStep
+from daskgrad.placed.worker_store import Store, ticket_of
+from daskgrad.sums.cutting import Block
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -103,16 +106,17 @@ def assert_learned(found, params, steps, optimiser=ADAM, gradient=None):
 
 def stores(dask_worker):
     plugins = dask_worker.plugins.values()
-    return [plugin._attached for plugin in plugins if hasattr(plugin, "_attached")]
+    return [plugin._store for plugin in plugins if hasattr(plugin, "_store")]
 
 
 def held(client):
     """The numbers of blocks, and of calls of which cotangents are kept: the sum, and the most."""
 
     def look(dask_worker):
-        blocks = [blocks for store in stores(dask_worker) for blocks in store._blocks.values()]
-        calls = [calls for store in stores(dask_worker) for calls in store._cotangents.values()]
-        return sum(map(len, blocks)), sum(map(len, calls))
+        copies = [copy for store in stores(dask_worker) for copy in store._entries.values()]
+        blocks = [copy.value for copy in copies if isinstance(copy.value, dict)]
+        tickets = [ticket for store in stores(dask_worker) for ticket in store._cotangents]
+        return sum(map(len, blocks)), len({tuple(ticket.split("/")[:2]) for ticket in tickets})
 
     blocks, calls = zip(*client.run(look).values(), strict=True)
     return sum(blocks), max(calls)
@@ -123,8 +127,8 @@ def lose(client, count=None):
 
     def forget(dask_worker):
         for plugin in dask_worker.plugins.values():
-            if hasattr(plugin, "_attached"):
-                plugin._attached = AttachedBlocks()
+            if hasattr(plugin, "_store"):
+                plugin._store = Store()
 
     client.run(forget, workers=sorted(client.ncores())[:count])
 
@@ -390,7 +394,7 @@ def test_single_precision_stays_single(client):
 
 
 def test_gradients_from_before_the_arrays_came_here_are_no_steps_to_repeat(client, monkeypatch):
-    monkeypatch.setattr(attachment, "STEPS", 1)
+    monkeypatch.setattr(attached, "STEPS", 1)
 
     def fit(shards, z):
         gradient, state = prior_over(shards), ADAM.init(z)
@@ -558,14 +562,14 @@ def test_steps_that_all_workers_took_are_sent_once(client, counted):
         params, sent = start(shards), []
 
         def between(step):
-            sent.append(len(params["z"].attachment.news().steps))
+            sent.append(len(params["z"].attachment.steps().steps))
 
         train(gradient_over(shards), params, 5, between=between)
     assert sent == [0, 1, 1, 1, 1]
 
 
 def test_what_is_remembered_is_bounded(client, counted, monkeypatch):
-    monkeypatch.setattr(attachment, "STEPS", 4)
+    monkeypatch.setattr(attached, "STEPS", 4)
     with dg.place(ITEMS) as shards:
         params = start(shards)
         results = train(gradient_over(shards), params, 10)
@@ -575,7 +579,7 @@ def test_what_is_remembered_is_bounded(client, counted, monkeypatch):
 
 
 def test_large_arguments_are_not_remembered(client, counted, monkeypatch):
-    monkeypatch.setattr(attachment, "LEAST", 0)
+    monkeypatch.setattr(attached, "LEAST", 0)
     large = numpy.ones(2 * Z.size)
 
     def scaled(pair, x, large):
@@ -598,10 +602,23 @@ def test_large_arguments_are_not_remembered(client, counted, monkeypatch):
 # ------------------------------------------------ what is lost (and promises/test_survival.py)
 
 
-def test_a_worker_that_lost_its_blocks_gets_them_again(client, counted):
+def lose_a_block(client):
+    """Has a worker forget a block of attached arrays, which it still has in their version."""
+
+    def forget(dask_worker):
+        for store in stores(dask_worker):
+            for copy in store._entries.values():
+                if isinstance(copy.value, dict):
+                    del copy.value[next(iter(copy.value))]
+
+    client.run(forget, workers=sorted(client.ncores())[:1])
+
+
+@pytest.mark.parametrize("lose", [lambda client: lose(client, 1), lose_a_block], ids=["all", "one"])
+def test_a_worker_that_lost_blocks_gets_them_again(client, counted, lose):
     def between(step):
         if step == 3:
-            lose(client, 1)
+            lose(client)
 
     with dg.place(ITEMS) as shards:
         params = start(shards)
@@ -705,7 +722,7 @@ def test_what_is_kept_of_a_call_after_its_end_goes_with_the_next(client, monkeyp
 
     def keep(layout, call, dask_worker):  # as a request would that came after its abandonment
         for store in stores(dask_worker):
-            store.keep(layout, call, {"a": {0: numpy.ones(2)}})
+            store.keep(ticket_of(layout, call, 0, 0), {0: numpy.ones(2)})
 
     monkeypatch.setattr(Attempt, "abandon", noted)
     with dg.place(ROWS) as shards:
@@ -817,52 +834,100 @@ def test_what_does_not_fit_is_refused():
 # ------------------------------------------------------------------------- the blocks of a worker
 
 
+TICKET = ticket_of("l", "c", 0, 0)
+
+
 def step_to(version, optimiser=dg.optim.SGD(1.0)):  # noqa: B008
-    return Step(version, [Change("z", Kept("a"), optimiser, 1.0, numpy.array(version), ())])
+    steps = numpy.array(version)
+    return VersionStep(version, [Change("z", KeptCotangent(TICKET), optimiser, 1.0, steps, ())])
 
 
+def receive(store, version, *steps):
+    """The blocks that are there in this version, after the steps."""
+    store.update({"l": version}, [("l", pack(LatestSteps(steps)))])
+    return [] if store.missing({"l": version}, {}) else [*store["l"]]
+
+
+@pytest.fixture
 def store():
     """Two blocks, and a cotangent of the first."""
-    store = AttachedBlocks()
-    store.put("l", 0, {0: {"z": numpy.zeros(2)}, 1: {"z": numpy.ones(2)}})
-    store.keep("l", "c", {"a": {0: numpy.ones(2)}})
+    store = Store()
+    blocks = {0: {"z": numpy.zeros(2)}, 1: {"z": numpy.ones(2)}}
+    store.update({"l": 0}, [("l", pack(Blocks(blocks)))])
+    store.keep(TICKET, {0: numpy.ones(2)})
     return store
 
 
-def test_a_block_takes_each_step_once_and_none_out_of_turn():
-    blocks = store()
-    blocks.receive("l", News(2, [step_to(2)], []))  # the first is missing
-    assert not blocks.has("l", 2, [0])
-    assert blocks.has("l", 0, [0])
+def test_a_block_takes_each_step_once_and_none_out_of_turn(store):
+    assert receive(store, 2, step_to(2)) == []  # the first is missing
+    assert receive(store, 0) == [0, 1]
     for _ in range(2):
-        blocks.receive("l", News(1, [step_to(1)], []))
-        assert_array_equal(blocks.rows("l", "z", 0), [-1.0, -1.0])
-    assert blocks.has("l", 1, [0])
-    assert not blocks.has("l", 1, [1])  # without a cotangent it is gone
-    assert not blocks.has("l", 0, [1])
+        assert receive(store, 1, step_to(1)) == [0]  # without a cotangent the other is gone
+        assert_array_equal(store.rows("l", "z", 0), [-1.0, -1.0])
+    assert receive(store, 0) == []
 
 
-def test_a_step_that_fails_half_way_leaves_no_block():
+def test_a_step_that_fails_half_way_leaves_no_block(store):
     class Failing(dg.optim.SGD):
         def take(self, pairs, rate):
             for x, _ in pairs:
                 x += 1
             raise ArithmeticError("half-way")
 
-    blocks = store()
     with pytest.raises(ArithmeticError, match="half-way"):
-        blocks.receive("l", News(1, [step_to(1, Failing(1.0))], []))
-    assert not blocks.has("l", 0, [0])
-    assert not blocks.has("l", 1, [0])
+        receive(store, 1, step_to(1, Failing(1.0)))
+    assert receive(store, 0) == receive(store, 1) == []
 
 
-def test_a_store_forgets_what_is_released():
-    blocks = store()
-    blocks.keep("m", "c", {"b": {0: numpy.ones(2)}})
-    blocks.receive("m", News(0, [], ["c"]))
-    blocks.release("l")
-    assert not blocks.has("l", 0, [0])
-    assert_array_equal(blocks.kept("l", "c", "a")[0], [1.0, 1.0])
-    assert blocks.kept("m", "c", "b") == {}
-    blocks.forget("l")
-    assert blocks.kept("l", "c", "a") == {}
+def test_blocks_come_in_the_place_of_older_ones_and_never_of_newer_ones(store):
+    def put(version, number):
+        blocks = {number: {"z": numpy.full(2, 7.0 * version)}}
+        store.update({"l": version}, [("l", pack(Blocks(blocks)))])
+
+    put(0, 1)
+    assert receive(store, 0) == [0, 1]
+    put(2, 0)
+    assert receive(store, 2) == [0]
+    put(1, 0)  # a late message
+    assert receive(store, 2) == [0]
+    assert_array_equal(store.rows("l", "z", 0), [14.0, 14.0])
+
+
+def test_a_store_forgets_what_is_released(store):
+    other = ticket_of("m", "d", 0, 0)
+    store.keep(other, {0: numpy.ones(2)})
+    store.drop("d")
+    store.release("l")
+    assert store.missing({"l": 0}, {}) == ["l"]
+    assert_array_equal(store.kept(TICKET)[0], [1.0, 1.0])
+    assert store.kept(other) == {}
+    store.forget("l")
+    assert store.kept(TICKET) == {}
+
+
+def test_a_worker_is_sent_the_blocks_that_it_lacks_alone():
+    book = {}
+    connection = SimpleNamespace(
+        version=lambda address, name: book.get(address),
+        note=lambda address, versions: book.update({address: versions["l"]}),
+        tell=lambda *_: None,
+    )
+    layout = BlockLayout("l", connection, SimpleNamespace(blocks=[Block(n, [n]) for n in range(6)]))
+
+    def assigned(**stops):
+        return {a: Assignment([BlockRun(*run, 0)], 1) for a, run in stops.items()}
+
+    def lacking(since, **stops):
+        numbers = layout.lacking(assigned(**stops), since)
+        assert all(book[address] is None for address in numbers)  # until it answers
+        return numbers
+
+    assert lacking(0, a=(0, 3), b=(3, 6)) == {"a": [0, 1, 2], "b": [3, 4, 5]}
+    assert lacking(0, a=(0, 3), b=(3, 6)) == {"a": [0, 1, 2], "b": [3, 4, 5]}
+    layout.note(4, {"a": [0, 1, 2], "b": [3, 4]})
+    assert book == {"a": 4, "b": None}, "b has lost a block"
+    layout.note(4, {"b": [3, 4, 5]})
+    assert lacking(4, a=(0, 3), b=(3, 6)) == {}
+    assert lacking(4, a=(0, 4), b=(4, 6)) == {"a": [3]}
+    layout.note(5, {"a": [0, 1, 2, 3]})
+    assert lacking(5, a=(0, 4), b=(4, 6)) == {"b": [4, 5]}, "it has an old version"

@@ -16,11 +16,11 @@ from daskgrad.autodiff.models.model import Call, Model, SentFunction
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.placed.messages import (
+    FIXED,
     LARGE,
     SMALL,
     OnePickle,
     Parcel,
-    Parcels,
     Unopened,
     frame_message,
     pack,
@@ -28,6 +28,7 @@ from daskgrad.placed.messages import (
 )
 from daskgrad.placed.request import SpreadSum, summand_parcel
 from daskgrad.placed.spread import as_sent
+from daskgrad.placed.worker_store import Store
 from daskgrad.sums.block_tasks import Summand
 from daskgrad.sums.cutting import Tuples
 
@@ -94,15 +95,17 @@ def test_equal_content_has_one_digest():
 
 
 def test_workers_forget_what_was_not_used_for_long():
-    kept = Parcels(limit=3, nbytes=10_000)
+    store = Store(limit=3, nbytes=10_000)
     sent = [Parcel.of(numpy.full(200, number)) for number in range(9)]
     for parcel in sent:
-        assert kept.receive({parcel.digest: parcel.frames}, [parcel.digest]) == []
-    assert kept.receive({}, [parcel.digest for parcel in sent]) == [p.digest for p in sent[:6]]
-    assert_array_equal(kept[sent[8].digest].value(), numpy.full(200, 8))
+        assert store.missing({parcel.digest: FIXED}, {parcel.digest: parcel.frames}) == []
+    needed = {parcel.digest: FIXED for parcel in sent}
+    assert store.missing(needed, {}) == [p.digest for p in sent[:6]]
+    assert_array_equal(store[sent[8].digest].value(), numpy.full(200, 8))
     large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
     both = {parcel.digest: parcel.frames for parcel in large}
-    assert kept.receive(both, list(both)) == [], "those of one request are kept together"
+    needed = dict.fromkeys(both, FIXED)
+    assert store.missing(needed, both) == [], "those of one request stay together"
 
 
 def test_a_summand_is_packed_again_only_where_something_differs():

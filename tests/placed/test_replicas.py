@@ -15,7 +15,7 @@ from daskgrad.placed import messages
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.messages import copy_frames
 from daskgrad.placed.replicas import LOGGED, Replicated, StandIn, replicated_of, with_stand_ins
-from daskgrad.placed.worker_store import Replicas
+from daskgrad.placed.worker_store import Store
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,16 +69,20 @@ def assert_trains(items, params, steps, between=lambda step: None, sparse=True):
 
 
 def replicas(dask_worker):
+    """The entries of stores, and the names of the arrays among them."""
     plugins = dask_worker.plugins.values()
-    return [plugin._replicas._kept for plugin in plugins if hasattr(plugin, "_replicas")]
+    stores = [plugin._store._entries for plugin in plugins if hasattr(plugin, "_store")]
+    return [
+        (entries, [n for n, each in entries.items() if isinstance(each.value, numpy.ndarray)])
+        for entries in stores
+    ]
 
 
 def copies(client):
     """By worker, the copies that it keeps, and their versions."""
 
     def look(dask_worker):
-        kept = [each for kept in replicas(dask_worker) for each in kept.values()]
-        return [(each.version, each.array) for each in kept]
+        return [tuple(kept[name]) for kept, names in replicas(dask_worker) for name in names]
 
     return client.run(look)
 
@@ -119,7 +123,7 @@ def test_workers_in_the_process_of_the_client(monkeypatch):
     with cluster(processes=False, host=None) as inside, dg.place(ITEMS) as shards:
         assert_trains(shards, replicated(), 4)
         monkeypatch.setattr(messages, "FLAT", 1)
-        connection_of(inside)._versions.clear()
+        connection_of(inside)._book.clear()
         assert_trains(shards, replicated(), 4)
 
 
@@ -152,13 +156,13 @@ def test_a_constant_array_stays_behind_too(client, sent):
 
 def test_a_copy_that_was_lost_or_is_another_version_is_made_good(client):
     def lose(dask_worker):
-        (kept,) = replicas(dask_worker)
+        ((kept, _),) = replicas(dask_worker)
         kept.clear()
 
     def turn_back(dask_worker):
-        (kept,) = replicas(dask_worker)
-        for name, replica in kept.items():
-            kept[name] = replica._replace(version=replica.version - 1)
+        ((kept, names),) = replicas(dask_worker)
+        for name in names:
+            kept[name] = kept[name]._replace(version=kept[name].version - 1)
 
     def between(step):
         if step in (2, 4):
@@ -224,7 +228,7 @@ def test_an_array_on_its_way_may_change_when_the_call_is_given_up(client, monkey
     with dg.place(good) as shards, dg.place(items) as broken:
         dg.grad(lambda params: dg.map_sum(is_broken, shards, *params))(params)
         first, second = [plan.worker for plan in shards.plan]
-        connection.note_versions(first, {replicated_of(params[0]).name: None})  # as if it were new
+        connection.note(first, {replicated_of(params[0]).name: None})  # as if it were new
         with pytest.raises(ZeroDivisionError):
             dg.grad(lambda params: dg.map_sum(is_broken, broken, *params))(params)
         assert connection.version(second, replicated_of(params[0]).name) is None
@@ -322,10 +326,12 @@ def change(array, *entries, axis=0):
 
 def test_a_replica_takes_each_update_once_and_none_out_of_turn():
     array = dg.replicate(numpy.zeros(1000))
-    known, replicas = replicated_of(array), Replicas()
+    known, store = replicated_of(array), Store()
 
     def receive(version, update):
-        return replicas.receive({known.name: [version, *update]}, is_shared=True)
+        _, frames = update
+        store.update({known.name: version}, [(known.name, copy_frames(frames))] if frames else [])
+        return not store.missing({known.name: version}, {})
 
     whole = known.update(None)[0], copy_frames(known.update(None)[1])
     change(array, 0)
@@ -342,7 +348,7 @@ def test_a_replica_takes_each_update_once_and_none_out_of_turn():
     assert not receive(0, whole)  # a late message
     assert not receive(1, first)
     assert receive(2, [None, []])
-    (found,) = replicas.fill([{"a": StandIn(known.name), "b": 1.0}])
+    (found,) = store.fill([{"a": StandIn(known.name), "b": 1.0}])
     assert_array_equal(found["a"][:3], [1.0, 1.0, 0.0])
     assert_array_equal(found["a"], array)
     assert not found["a"].flags.writeable

@@ -101,6 +101,20 @@ def test_a_changed_constant_and_a_changed_function_are_seen(local):
     assert changed - 103.0 * len(ROWS) == pytest.approx(2.0 * (value - 3.0 * len(ROWS)))
 
 
+def test_what_a_worker_of_this_process_keeps_does_not_change_with_the_users_array(local):
+    with dg.place(ROWS) as shards:
+
+        def value(big):
+            return dg.value_and_grad(
+                lambda x: dg.map_sum(lambda row, x, big: dot(row, x) * big[3], shards, x, big)
+            )(X)[0]
+
+        big = numpy.ones(len(BIG))
+        expected = value(big)
+        big[:] = 2.0
+        assert value(numpy.ones(len(BIG))) == expected
+
+
 def test_the_order_of_a_dicts_keys_is_a_part_of_it(local):
     """Models may go by it; structures that differ in nothing else are equal."""
     shards = dg.place(ROWS)
@@ -125,7 +139,7 @@ def test_workers_that_forgot_or_lost_their_plugin_are_sent_everything_again(name
     gradient = dg.value_and_grad(lambda p: PROGRAMS[name](lambda items: shards, p, p[0]))
     expected = gradient(ROWS)
     plugin = connection_of(local).name
-    local.run(lambda dask_worker: dask_worker.plugins[plugin]._parcels._kept.clear())
+    local.run(lambda dask_worker: dask_worker.plugins[plugin]._store._entries.clear())
     assert_same(gradient(ROWS), expected)
     local.unregister_worker_plugin(plugin)
     assert_same(gradient(ROWS), expected)
@@ -145,8 +159,8 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(loca
 
         for number in range(20):
             assert_array_equal(gradient(shards, float(number)), gradient(ROWS, float(number)))
-        known = connection_of(local).known
-        assert {len(known(plan.worker)) for plan in shards.plan} == {8}
+        book = connection_of(local)._book
+        assert {len(book[plan.worker]) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= request.PLANS
 
 
@@ -326,9 +340,9 @@ def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(l
 
 def test_released_blocks_are_not_asked_for(local):
     held = dg.place(ROWS).holdings
-    held.asked()
+    held.assigned()
     held.release()
-    for ask in (held.asked, held.references, held.restore):
+    for ask in (held.assigned, held.references, held.restore):
         with pytest.raises(RuntimeError, match="these shards are closed"):
             ask()
 
@@ -367,7 +381,7 @@ def test_events_tell_what_was_evaluated(local, monkeypatch):
 
 def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(local, monkeypatch):
     held = dg.place(ROWS).holdings
-    plain, movers = Holdings._asked_of, []
+    plain, movers = Holdings._assignment_of, []
 
     def move(address):
         with held._lock:
@@ -385,12 +399,12 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     def keys():
         return [
             (number, key_of(held.key, run.move, number))
-            for worker in held.asked().values()
+            for worker in held.assigned().values()
             for run in worker.runs
             for number in range(run.start, run.stop)
         ]
 
-    monkeypatch.setattr(Holdings, "_asked_of", asked_of)
+    monkeypatch.setattr(Holdings, "_assignment_of", asked_of)
     assert len(held.work()) == 2
     before = [future.key for future in held.futures]
     assert sorted(keys()) == list(enumerate(before))
@@ -398,7 +412,7 @@ def test_blocks_that_move_while_a_request_is_made_are_asked_for_where_they_were(
     after = [future.key for future in held.futures]
     assert after != before
     assert sorted(keys()) == list(enumerate(after))
-    assert held.asked() is held.asked()
+    assert held.assigned() is held.assigned()
 
 
 def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(local, monkeypatch):
@@ -459,12 +473,12 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local):
 
 def test_a_run_of_blocks_is_named_by_two_numbers_until_some_of_them_move(local):
     with dg.place(ROWS[:40], 1) as shards:
-        plan = shards.holdings.asked()
+        plan = shards.holdings.assigned()
         assert [len(worker.runs) for worker in plan.values()] == [1, 1]
         local.cancel(shards.holdings.futures[5:9], force=True)
         wait_until(lambda: len(held(local)) == len(shards.blocks) - 4)
         shards.restore()
-        plan = shards.holdings.asked()
+        plan = shards.holdings.assigned()
         assert sum([len(worker.runs) for worker in plan.values()]) in (3, 4)
         assert sorted(n for worker in plan.values() for n in worker.numbers) == list(range(40))
         assert_same(summed(shards)(X), summed(ROWS[:40])(X))

@@ -133,7 +133,7 @@ def test_a_worker_of_whose_death_the_scheduler_learns_late_dies_once(monkeypatch
     known, is_late = {}, [True]
 
     def late(ask):
-        def asked(client):
+        def assigned(client):
             if not lines(tmp_path / "killed"):
                 known.update(ask(client))
             elif is_late:
@@ -143,7 +143,7 @@ def test_a_worker_of_whose_death_the_scheduler_learns_late_dies_once(monkeypatch
                 wait_until(lambda: {*known} - {*ask(client)})
             return ask(client)
 
-        return asked
+        return assigned
 
     for name in ("workers_of", "present_workers"):
         monkeypatch.setattr(connection, name, late(getattr(connection, name)))

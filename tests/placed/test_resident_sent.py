@@ -42,10 +42,13 @@ def watch(client):
         handler = dask_worker.handlers[name]
         dask_worker.seen = []
 
-        async def evaluate(call, work, point, parcels=(), rows=()):
-            rows = dict(rows)
-            dask_worker.seen.append((dict(parcels), rows, work, point))
-            return await handler(call, work, point, dict(parcels), rows)
+        async def evaluate(call, work, sent, **others):
+            sent = {address: dict(entries) for address, entries in sent.items()}
+            of_all = dict(sent[""])
+            rows = {address: each["rows"] for address, each in sent.items() if "rows" in each}
+            point = of_all.pop("point")
+            dask_worker.seen.append((of_all, rows, work, point))
+            return await handler(call, work, sent, **others)
 
         dask_worker.handlers[name] = evaluate
 
@@ -163,7 +166,7 @@ def test_blocks_that_move_take_their_rows_along(local, monkeypatch):
 def measure(spread, seconds):
     """A call of which each worker's blocks take so many seconds."""
     if spread.is_measured_now():
-        blocks = spread.asked().items()
+        blocks = spread.assigned().items()
         times = {a: (of.numbers, [seconds[a]] * len(of.numbers)) for a, of in blocks}
         spread.record_times(times)
 
@@ -171,14 +174,14 @@ def measure(spread, seconds):
 def test_a_slow_worker_gets_fewer_blocks():
     spread = Spread([1] * 64)
     spread.settle({"slow": 1, "quick": 1})
-    assert spread.asked()["slow"].runs == [(0, 32, 0)]
+    assert spread.assigned()["slow"].runs == [(0, 32, 0)]
     for _ in range(8):
         measure(spread, {"slow": 0.005, "quick": 0.001})
-    few, many = [len(of.numbers) for of in spread.asked().values()]
+    few, many = [len(of.numbers) for of in spread.assigned().values()]
     assert few + many == 64
     assert many > 2 * few
     spread.settle({"quick": 1})
-    assert spread.asked()["quick"].runs == [(0, 64, 0)]
+    assert spread.assigned()["quick"].runs == [(0, 64, 0)]
 
 
 def test_a_change_of_workers_moves_no_runs_of_others():
@@ -198,7 +201,7 @@ def test_slow_calls_move_no_blocks_for_good():
     for call in range(1, 65):
         measure(spread, {"a": 2e-2 if call in (2, 4, 6, 8, 16, 32) else 2e-3, "b": 2e-3})
         if call >= 4:
-            assert [len(of.numbers) for of in spread.asked().values()] == [2, 2], call
+            assert [len(of.numbers) for of in spread.assigned().values()] == [2, 2], call
 
 
 def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_move():
@@ -228,7 +231,7 @@ def test_a_spread_that_was_interrupted_settles_again(monkeypatch):
         spread.settle({"b": 1})
     assert spread.workers != {"b": 1}  # by which a call tells whether to settle
     spread.settle({"b": 1})
-    assert set(spread.asked()) == {"b"}
+    assert set(spread.assigned()) == {"b"}
 
 
 # ---------------------------------------------------------------------------------- other calls
@@ -260,7 +263,7 @@ def test_several_sums_of_one_model_are_told_apart_by_their_blocks(local):
 
 
 def test_rows_frames_are_those_of_the_columns():
-    kept = WorkerItems([None], [], ((0, "digest"),))
+    kept = WorkerItems([None], [], ((0, "digest", ""),))
     frames = pack_rows([{"a": WorkerItems([[ROWS]], [], ())}, {"b": kept}])
     (fields, drawn), (others, _) = unpack(frames["a"])
     assert_array_equal(fields[0][0], ROWS)

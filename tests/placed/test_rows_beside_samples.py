@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad.placed import request as requests
-from daskgrad.placed.attachment import Attachment
+from daskgrad.placed.attached import Attachment
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -21,7 +21,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.graph import variables
-from daskgrad.placed.worker import all_or_first_error, in_thread
+from daskgrad.placed.worker import all_or_first_error
 from daskgrad.tasks.waiting import drop_locals
 
 pytestmark = pytest.mark.timeout(120)
@@ -207,7 +207,7 @@ def test_a_point_goes_when_the_call_has_ended(name, monkeypatch):
 
 async def in_a_pool():
     with ThreadPoolExecutor(1) as pool:
-        await in_thread(pool, wave, X, True)
+        await asyncio.get_running_loop().run_in_executor(pool, wave, X, True)
 
 
 async def together():

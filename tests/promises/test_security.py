@@ -321,7 +321,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "tasks.task_functions": "what Dask's serializers of messages and spill files hand to it",
     "placed.call": "a worker's reply to a call of the client's",
     "placed.connection": "workers' replies to a question about attached arrays",
-    "placed.attachment": "what this process itself packed for a call that it repeats",
+    "placed.attached": "what this process itself packed for a call that it repeats",
     "placed.worker_sums": "the replies of the workers that a worker has passed a call on to",
     "placed.messages": "lists in a task's data, and what the modules around it unpack",
     "placed.worker_store": "an array, or what changed of it, that came with a call",
