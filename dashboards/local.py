@@ -14,7 +14,7 @@ from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.dashboards.feeding import Feed
-from daskgrad.dashboards.recorder import Recorder, Row, Run
+from daskgrad.dashboards.recorder import Recorder, Row, RunRecord
 from daskgrad.optim.schedules import norm
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
@@ -89,7 +89,7 @@ class RunObserver(Observer):
 
     sees_tasks = False
 
-    def __init__(self, run: Run):
+    def __init__(self, run: RunRecord):
         self.run = run
         self.id = uuid.uuid4().hex
         self._rows = RowMaker()
@@ -131,7 +131,7 @@ def note_failure(sent: Any) -> None:
 
 
 @contextlib.contextmanager
-def record(name: str) -> Iterator[Run]:
+def record(name: str) -> Iterator[RunRecord]:
     """A context whose gradients make a run: value, gradient norm and step of each evaluation.
 
     The page *Descent* of a cluster that ``dg.dashboards.mount`` was called for shows it live, and
@@ -157,7 +157,7 @@ def record(name: str) -> Iterator[Run]:
         raise TypeError(
             f"the name of a run that dg.record makes must be a string; found {describe(name)}"
         )
-    observer = RunObserver(Run(name, time.time()))
+    observer = RunObserver(RunRecord(name, time.time()))
     with observed_by(observer):
         try:
             yield observer.run

@@ -140,7 +140,7 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     """
     paths = [require_path(each) for each in (path, trace) if each is not None]
     imported("bokeh", "dashboards", "dg.report draws with Bokeh")  # before anything is evaluated
-    from daskgrad.dashboards.pages.report import page
+    from daskgrad.dashboards.pages import report_page
 
     recorder = Recorder()
     client = active_client()
@@ -151,7 +151,7 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
             finally:
                 for wait in () if client is None else observers.late_events:
                     wait(client)
-        paths[0].write_text(page(recorder, paths[0].stem), encoding="utf-8")
+        paths[0].write_text(report_page(recorder, paths[0].stem), encoding="utf-8")
         if trace is not None:
             paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
 
