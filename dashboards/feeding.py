@@ -3,6 +3,7 @@
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -137,10 +138,7 @@ class RecorderPlugin(SchedulerPlugin):
             imported("bokeh", "dashboards", "the scheduler draws its pages of gradients with Bokeh")
         self._scheduler = scheduler
         self._feed = Feed(self.recorder)
-        self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results
         self._ran: set[Hashable] = set()  # planned tasks, until they are forgotten
-        self._placed: list[Hashable] = []
-        self._placed_counts: dict[str, int] = {}
         self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
         self._sampling.start()
         if self.has_pages:
@@ -167,13 +165,12 @@ class RecorderPlugin(SchedulerPlugin):
             return
         if start == "processing":
             if finish == "memory" or finish == "erred":
-                self._add_task(key, planned.stage, finish == "erred", details)
+                self._add_task(key, finish == "erred", details)
         elif finish == "processing":
             worker = self._scheduler.tasks[key].processing_on
             address = "" if worker is None else worker.address
             self.recorder.set_state(planned.evaluation, key, "running", address)
         elif start == "memory":
-            self._held.pop(key, None)
             self.recorder.set_state(planned.evaluation, key, "released")
         if finish == "forgotten":
             del self._feed.planned[key]
@@ -182,15 +179,13 @@ class RecorderPlugin(SchedulerPlugin):
             else:
                 self.recorder.drop_task(planned.evaluation)
 
-    def _add_task(self, key: Any, stage: str, has_failed: bool, details: dict[str, Any]) -> None:
+    def _add_task(self, key: Any, has_failed: bool, details: dict[str, Any]) -> None:
         spans = [span for span in details.get("startstops") or () if span["action"] == "compute"]
         now = time.time()
         times = (spans[0]["start"], spans[-1]["stop"]) if spans else (now, now)
         worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
         self._feed.add(key, worker, details.get("thread") or 0, *times, nbytes, has_failed)
         self._ran.add(key)
-        if not has_failed:
-            self._held[key] = (worker, KINDS[stage], nbytes)
 
     # ---- events
 
@@ -215,45 +210,29 @@ class RecorderPlugin(SchedulerPlugin):
 
     # ---- memory
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        self._held = {key: held for key, held in self._held.items() if held[0] != worker}
-
-    def restart(self, scheduler: Scheduler) -> None:
-        self._held.clear()
-        self._placed_counts.clear()
-        self.recorder.end_evaluations()
-
     def sample(self) -> None:
         """Records what the workers hold, once anything was evaluated."""
-        if self.recorder.is_empty and not self._held:
+        if self.recorder.is_empty:
             return
         workers = self._scheduler.workers
-        held: dict[str, dict[str, int]] = {address: {} for address in workers}
-        for worker, kind, nbytes in [*self._held.values(), *self._placed_bytes()]:
-            if worker in held:
-                held[worker][kind] = held[worker].get(kind, 0) + nbytes
-        for address, ws in workers.items():
-            held[address] |= {"process": ws.memory.process, "spilled": ws.memory.spilled}
+        held = {address: self._held_by(ws) for address, ws in workers.items()}
         limits = {address: ws.memory_limit or 0 for address, ws in workers.items()}
         again = sum([ws.metrics.get(TRACED_AGAIN, 0) for ws in workers.values()])
         self.recorder.add_memory(MemorySample(time.time(), held, limits, again))
 
-    def _placed_bytes(self) -> list[tuple[str, str, int]]:
-        """The bytes of placed items, whose keys are read again when their number changes."""
-        prefix = self._scheduler.task_prefixes.get(PLACED)
-        groups = [] if prefix is None else prefix.groups
-        counts = {group.name: group.states["memory"] for group in groups}
-        tasks = self._scheduler.tasks
-        if counts != self._placed_counts:
-            self._placed_counts = counts
-            start = f"{PLACED}-"
-            self._placed = [key for key in tasks if type(key) is str and key.startswith(start)]
-        return [
-            (ws.address, "placed items", max(tasks[key].nbytes, 0))
-            for key in self._placed
-            if key in tasks
-            for ws in tasks[key].who_has or ()
-        ]
+    def _held_by(self, ws: Any) -> dict[str, int]:
+        """Bytes on a worker: of its process, spilled, and of the results of each kind."""
+        held = Counter({"process": ws.memory.process, "spilled": ws.memory.spilled})
+        for ts in ws.has_what:
+            planned = self._feed.planned.get(ts.key)
+            if planned is not None:
+                held[KINDS[planned.stage]] += max(ts.nbytes, 0)
+            elif ts.prefix.name == PLACED:
+                held["placed items"] += max(ts.nbytes, 0)
+        return dict(held)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        self.recorder.end_evaluations()
 
 
 @contextlib.contextmanager

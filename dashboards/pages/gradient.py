@@ -28,6 +28,7 @@ PROGRESS = plots.Plot(
         plots.labels("cells", x="left", y="top"),
     ],
     lane=40,
+    has_grid=False,
     tools="save",
 )
 TIME_LINE = plots.Plot(
@@ -43,7 +44,7 @@ TIME_LINE = plots.Plot(
 def draw(view: plots.View) -> None:
     evaluation = current_of(view.recorder, view.is_report)
     view.write("header", headline(view.recorder, evaluation))
-    view.figures["progress"].visible = evaluation is not None
+    view.hide(PROGRESS, evaluation is None)
     if evaluation is not None:
         draw_progress(view, evaluation)
     draw_time_line(view)
@@ -53,6 +54,7 @@ def draw(view: plots.View) -> None:
 def current_of(recorder: Recorder, is_report: bool) -> EvaluationRecord | None:
     """The evaluation that runs or was the latest; in a report the largest."""
     records = list(recorder.evaluations.values())
+    records = [record for record in records if record.has_models] or records
     if is_report:
         return max(records, key=lambda record: record.total, default=None)
     running = [record for record in records if not record.is_done]
@@ -69,11 +71,10 @@ def is_direct_now(recorder: Recorder, evaluation: EvaluationRecord) -> bool:
 
 
 def draw_progress(view: plots.View, evaluation: EvaluationRecord) -> None:
-    when = "current"
-    if is_direct_now(view.recorder, evaluation):
-        when = "latest (sums now run by direct calls)"
-    title = f"Tasks done of total, {'largest' if view.is_report else when} evaluation"
-    view.figures["progress"].title.text = title
+    is_past = is_direct_now(view.recorder, evaluation)
+    which = "latest evaluation by tasks; sums now run by direct calls"
+    which = "largest evaluation" if view.is_report else which if is_past else "current evaluation"
+    view.write("progress", f"<h3>Tasks done of total, {which}</h3>")
     view.show(STAGE, -0.06, len(STAGES))
     by_model = counts_of(evaluation)
     called = view.recorder.called
@@ -141,7 +142,7 @@ def lane_names(places: list[tuple[str, int]]) -> list[str]:
     names, above = [], ""
     for worker, thread in places:
         name = "" if worker == above else plots.bare(worker)
-        names.append(f"{name} direct calls".strip() if thread == CALLS else name)
+        names.append(f"{name}\ndirect calls" if thread == CALLS else name)
         above = worker
     return names
 
@@ -171,8 +172,8 @@ def call_bar(view: plots.View, call: CallRecord, lane: int) -> tuple:
 def headline(recorder: Recorder, evaluation: EvaluationRecord | None) -> str:
     parts = []
     if evaluation is not None:
-        done = f"<b>{evaluation.done:,} of {evaluation.total:,} tasks done</b>"
-        parts.append(f"{done}, {state_of(evaluation)}")
+        state = "" if state_of(evaluation) == "done" else f", {state_of(evaluation)}"
+        parts.append(f"<b>{evaluation.done:,} of {evaluation.total:,} tasks done</b>{state}")
     if recorder.evaluation_count:
         parts.append(f"{recorder.evaluation_count:,} evaluations by tasks")
     if recorder.call_count:

@@ -54,6 +54,7 @@ GRAPH = plots.Plot(
         plots.labels("names", x="x", y="y", text_align="center", y_offset="offset"),
     ],
     height=560,
+    has_grid=False,
     tools="pan,wheel_zoom,reset,save",
 )
 
@@ -70,7 +71,6 @@ def draw(view: plots.View) -> None:
     assert nodes is not None
     is_past = not view.is_report and is_direct_now(view.recorder, evaluation)
     view.write("header", (DIRECT if is_past else "") + LEGEND + (GROUPED if is_grouped else ""))
-    view.figures["graph"].grid.visible = False
     view.put("nodes", [dot(view, node, places[key]) for key, node in nodes.items()])
     view.put("names", names(view.recorder, nodes, places))
     edges = [

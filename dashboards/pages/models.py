@@ -58,7 +58,7 @@ def draw(view: plots.View) -> None:
     view.name_lanes(BALANCE, list(map(plots.bare, workers)))
     view.put("balance", plots.stacked(shares(view, costs, workers)))
     view.put("costs", histogram(view, costs))
-    view.figures["costs"].visible = any([cost.blocks for cost in costs.values()])
+    view.hide(COSTS, not any([cost.blocks for cost in costs.values()]))
     view.write("slowest", slowest(view, costs))
 
 

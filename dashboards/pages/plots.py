@@ -21,6 +21,7 @@ from bokeh.models import (
     Div,
     FixedTicker,
     HoverTool,
+    NoOverlap,
     NumeralTickFormatter,
     Range1d,
 )
@@ -88,6 +89,7 @@ class Plot(NamedTuple):
     height: int = 110
     lane: int = 0
     has_legend: bool = False
+    has_grid: bool = True
     tools: str = "xpan,xwheel_zoom,box_zoom,reset,save"
     hover_mode: str = "mouse"
 
@@ -164,7 +166,7 @@ def name_ticks(axis: Any, names: Mapping[float, str]) -> None:
 def in_bytes(axis: Any) -> None:
     powers = [2**n for n in range(10)]
     axis.ticker = AdaptiveTicker(mantissas=powers, base=1024, num_minor_ticks=0)
-    axis.formatter = NumeralTickFormatter(format="0 ib")
+    axis.formatter = NumeralTickFormatter(format="0[.]0 ib")
 
 
 def in_seconds(axis: Any) -> None:
@@ -237,7 +239,11 @@ class View:
             source.data = data
 
     def write(self, name: str, markup: str) -> None:
+        """Replaces a text, or the title of a plot."""
         self.texts[name].text = markup
+
+    def hide(self, plot: Plot, is_hidden: bool) -> None:
+        self.figures[plot.name].visible = self.texts[plot.name].visible = not is_hidden
 
     def show(self, axis: Axis, start: float, end: float) -> None:
         show(self._ranges[axis], start, end)
@@ -267,12 +273,12 @@ class View:
             return self.texts[part]
         if isinstance(part, Plot):
             return self._figure(part)
-        return row(*map(self._figure, part), sizing_mode="stretch_width")
+        pair = map(self._figure, part)
+        return row(*pair, sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
 
     def _figure(self, plot: Plot) -> Any:
-        """An empty figure, as wide as there is room."""
+        """A title, and an empty figure below it as wide as there is room."""
         made = figure(
-            title=plot.title,
             x_range=self._ranges[plot.x],
             y_range=self._ranges[plot.y],
             x_axis_type=plot.x.scale,
@@ -286,9 +292,8 @@ class View:
             outline_line_color=None,
         )
         made.toolbar.logo, made.toolbar.autohide = None, True
-        made.title.update(text_color=INK, text_font=FONT, text_font_size="14px")
         made.grid.grid_line_color, made.grid.grid_line_alpha = INK, 0.2
-        made.ygrid.visible = not plot.lane
+        made.xgrid.visible, made.ygrid.visible = plot.has_grid, plot.has_grid and not plot.lane
         dress(made.xaxis[0], plot.x)
         dress(made.yaxis[0], plot.y)
         self.figures[plot.name] = made
@@ -305,7 +310,8 @@ class View:
                 made.add_tools(HoverTool(tooltips=list(tooltips), renderers=renderers, **look))
         if plot.has_legend:
             lay_legend(made)
-        return made
+        self.texts[plot.name] = text(f"<h3>{plot.title}</h3>")
+        return column(self.texts[plot.name], made, sizing_mode="stretch_width", min_width=280)
 
 
 def dress(axis: Any, table: Axis) -> None:
@@ -313,7 +319,12 @@ def dress(axis: Any, table: Axis) -> None:
     for part in ("axis_label", "major_label"):
         axis.update(**{f"{part}_{name}": look for name, look in TEXTS.items()})
     axis.update(axis_label=table.label or None, axis_label_text_font_style="normal")
-    axis.update(axis_line_color=INK, major_tick_line_color=INK, minor_tick_line_color=None)
+    axis.update(
+        major_label_policy=NoOverlap(),
+        axis_line_color=INK,
+        major_tick_line_color=INK,
+        minor_tick_line_color=None,
+    )
     if table.ticks is not None:
         table.ticks(axis)
 

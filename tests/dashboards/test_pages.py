@@ -149,13 +149,21 @@ def test_two_clusters_of_one_process_have_records_of_their_own(mounted):
 
 def test_a_worker_that_dies_leaves_the_memory(frail):
     dg.dashboards.mount(frail)
-    plugin = frail.cluster.scheduler.plugins["daskgrad-recorder"]
     _, pullback = dg.vjp(graph, X)
-    address, *_ = {where for where, *_ in plugin._held.values()}
+
+    def sample(dask_scheduler):
+        dask_scheduler.plugins["daskgrad-recorder"].sample()
+
+    def holders():
+        frail.run_on_scheduler(sample)
+        held = recorder_of(frail).memory[-1].held.items()
+        return [address for address, kinds in held if kinds.get("pullbacks")]
+
+    address, *_ = holders()
     kill(frail, address)
-    wait_until(lambda: address not in {where for where, *_ in [*plugin._held.values()]})
+    wait_until(lambda: address not in holders())
     assert len(pullback(1.0)[0]) == 3
-    drawn(PAGES[2], plugin.recorder)
+    drawn(PAGES[2], recorder_of(frail))
 
 
 @pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning")  # by others, when
