@@ -111,9 +111,14 @@ def test_direct_calls_and_recorded_runs_are_counted(mounted):
         for _ in range(20):
             gradient(X)
         wait_until(lambda: records.call_count == 40)
+        wait_until(lambda: placed_bytes(records) > 0)
     wait_until(lambda: [run.count for run in records.runs.values()] == [20])
     assert sorted(records.models["likely"].blocks) == [0, 1, 2, 3]
-    wait_until(lambda: len(records.memory) > 0)
+
+
+def placed_bytes(records):
+    samples = list(records.memory)[-1:]
+    return sum([held.get("placed items", 0) for s in samples for held in s.held.values()])
 
 
 def test_nothing_is_recorded_where_it_is_not_mounted(client):
