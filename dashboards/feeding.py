@@ -181,10 +181,10 @@ class RecorderPlugin(SchedulerPlugin):
 
     def _add_task(self, key: Any, has_failed: bool, details: dict[str, Any]) -> None:
         spans = [span for span in details.get("startstops") or () if span["action"] == "compute"]
-        now = time.time()
-        times = (spans[0]["start"], spans[-1]["stop"]) if spans else (now, now)
+        start = spans[0]["start"] if spans else time.time()
+        stop = spans[-1]["stop"] if spans else start
         worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
-        self._feed.add(key, worker, details.get("thread") or 0, *times, nbytes, has_failed)
+        self._feed.add(key, worker, details.get("thread") or 0, start, stop, nbytes, has_failed)
         self._ran.add(key)
 
     # ---- events

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from distributed import Client
@@ -29,8 +28,7 @@ from daskgrad.tasks.observers import observed_by
 from daskgrad.tasks.waiting import in_loop, is_done
 
 DRAW_EVERY = 0.25  # seconds
-ASK_EVERY = 0.5  # between two questions to the scheduler
-LAST_ANSWER = 2.0  # how long the last answer is waited for
+ANSWER = 2.0  # how long an answer of the scheduler is waited for
 SHORT = 0.5  # shorter evaluations have no bars: they would flicker
 WINDOW = 10.0  # seconds over which calls are counted for their speed
 LINE_EVERY = 30.0  # between two lines in a file
@@ -67,8 +65,8 @@ def progress() -> Iterator[None]:
     observer, client = ProgressObserver(Recorder()), active_client()
     with contextlib.ExitStack() as stack:
         stack.enter_context(observed_by(observer))
-        remote = None if client is None else Remote(client, stack.enter_context(recording(client)))
-        stack.enter_context(shown_by(screen, ProgressWatch(observer, remote)))
+        plugin = "" if client is None else stack.enter_context(recording(client))
+        stack.enter_context(shown_by(screen, ProgressWatch(observer, client, plugin)))
         yield
 
 
@@ -173,48 +171,6 @@ class ProgressObserver(LocalObserver):
             return question(self.recorder, *args)
 
 
-class Remote:
-    """The standing of evaluations on a scheduler; nobody waits for an answer but the last one."""
-
-    def __init__(self, client: Client, name: str):
-        self._client, self._name = client, name
-        self._future: Future | None = None
-        self._asked = 0.0
-        self.latest: Standing | None = None
-
-    def look(self) -> None:
-        """Takes an answer if there is one, and asks again."""
-        if self._future is not None and self._future.done():
-            self._take(self._future)
-            self._future = None
-        is_due = clock.seconds() - self._asked > ASK_EVERY
-        if self._future is None and is_due and self._client.status in CONNECTED:
-            self._future = self._ask()
-
-    def finish(self) -> None:
-        if self._client.status in CONNECTED:
-            future = self._ask()
-            if is_done(future, LAST_ANSWER):
-                self._take(future)
-
-    def _ask(self) -> Future:
-        self._asked = clock.seconds()
-        run = self._client.run_on_scheduler
-        question = {"name": self._name, "process": PROCESS}
-        return in_loop(self._client, lambda: run(remote_standing, **question))
-
-    def _take(self, answer: Future) -> None:
-        if answer.cancelled() or answer.exception() is not None:
-            logger.info("the scheduler did not tell how far the evaluations are")
-        else:
-            self.latest = answer.result()
-
-
-def remote_standing(name: str, process: str, dask_scheduler: Any) -> Standing | None:
-    plugin = dask_scheduler.plugins.get(name)
-    return None if plugin is None else standing(plugin.recorder, process)
-
-
 class CallRate:
     """A line on the calls of the latest run of evaluations, with their number a second."""
 
@@ -247,21 +203,37 @@ def latest_run(recorder: Recorder) -> RunRecord | None:
 
 
 class ProgressWatch:
-    """What is shown: the standing of the latest evaluation, and a line on calls."""
+    """What is shown: the standing of the latest evaluation, and a line on calls.
 
-    def __init__(self, observer: ProgressObserver, remote: Remote | None):
-        self._observer, self._remote = observer, remote
+    A cluster's part of the standing comes from a plugin of its scheduler.
+    """
+
+    def __init__(self, observer: ProgressObserver, client: Client | None, plugin: str):
+        self._observer, self._client, self._plugin = observer, client, plugin
+        self._remote: Standing | None = None
         self._rate = CallRate()
         self._has_bars = False
 
-    def look(self, is_last: bool = False) -> tuple[Standing | None, str]:
-        if self._remote is not None:
-            ask = self._remote.finish if is_last else self._remote.look
-            ask()
-        remote = None if self._remote is None else self._remote.latest
-        whole = together(self._observer.ask(standing, PROCESS), remote)
+    def look(self) -> tuple[Standing | None, str]:
+        if self._client is not None and self._client.status in CONNECTED:
+            self._ask(self._client)
+        whole = together(self._observer.ask(standing, PROCESS), self._remote)
         self._has_bars |= whole is not None and whole.age >= SHORT
         return whole if self._has_bars else None, self._observer.ask(self._rate.text)
+
+    def _ask(self, client: Client) -> None:
+        """Takes the scheduler's answer; keeps the one before if none comes in time."""
+        question = {"name": self._plugin, "process": PROCESS}
+        future = in_loop(client, lambda: client.run_on_scheduler(remote_standing, **question))
+        if is_done(future, ANSWER) and not future.cancelled() and future.exception() is None:
+            self._remote = future.result()
+        else:
+            logger.info("the scheduler did not tell how far the evaluations are")
+
+
+def remote_standing(name: str, process: str, dask_scheduler: Any) -> Standing | None:
+    plugin = dask_scheduler.plugins.get(name)
+    return None if plugin is None else standing(plugin.recorder, process)
 
 
 @contextlib.contextmanager
@@ -281,7 +253,7 @@ def shown_by(screen: Any, watch: ProgressWatch) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-            screen.show(*watch.look(is_last=True), is_last=True)
+            screen.show(*watch.look(), is_last=True)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class GraphNode:
     state: str = "waiting"
     worker: str = ""
     seconds: float = 0.0
-    tasks: str = "1"  # that it stands for on a page
+    tasks: str = ""  # where it stands for several on a page
 
 
 class EvaluationRecord:

@@ -35,9 +35,7 @@ SHARE = 0.02  # of the scheduler's time, for the updates of all open pages toget
 
 
 NARROWER = "@media screen and (max-width: 1180px) { .navbar li a { padding: 11px 9px; } }\n"
-
 HTTP = pathlib.Path(distributed.http.utils.__file__).parent
-STATIC = HTTP / "static"
 FOLDERS = [pathlib.Path(__file__).parent, HTTP / "templates"]
 templates = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDERS), autoescape=False)
 
@@ -48,7 +46,7 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
     RuntimeError if the scheduler has no dashboard.
     """
     http: Any = scheduler.http_application
-    stock = next((each for each in http.applications if isinstance(each, BokehTornado)), None)
+    stock = next((app for app in http.applications if isinstance(app, BokehTornado)), None)
     if stock is None:
         raise RuntimeError(
             "the scheduler has no dashboard, so it cannot show gradients: start it with a "
@@ -59,8 +57,8 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
     variables["plots"] += [
         {"url": page.route, "name": f"Gradient: {page.name}"} for page in PAGES[1:]
     ]
-    fill, turns = functools.partial(document, recorder), Turns()
-    documents = {f"/{page.route}": functools.partial(fill, page, turns) for page in PAGES}
+    fill = functools.partial(document, recorder, Turns())
+    documents = {f"/{page.route}": functools.partial(fill, page) for page in PAGES}
     application = BokehApplication(
         documents, scheduler, prefix=stock.prefix, template_variables=variables
     )
@@ -73,12 +71,11 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
 def make_room(http: Any, prefix: str) -> None:
     """Serves the dashboard's style sheet with narrower entries for the navigation bar.
 
-    At 1,000 pixels one entry more would make the bar wrap, and cover what is below it.
+    At 1,000 pixels one more entry would make the bar wrap, and cover the page below it.
     """
-    sheet = STATIC.joinpath("css/base.css").read_text() + NARROWER
-    http.add_handlers(
-        ".*$", [(f"{prefix.rstrip('/')}/statics/css/base.css", Sheet, {"sheet": sheet})]
-    )
+    sheet = HTTP.joinpath("static/css/base.css").read_text() + NARROWER
+    path = f"{prefix.rstrip('/')}/statics/css/base.css"
+    http.add_handlers(".*$", [(path, Sheet, {"sheet": sheet})])
 
 
 class Sheet(RequestHandler):
@@ -116,7 +113,7 @@ class Turns:
 
 
 def document(
-    recorder: Recorder, page: Page, turns: Turns, scheduler: Any, extra: dict[str, Any], doc: Any
+    recorder: Recorder, turns: Turns, page: Page, scheduler: Any, extra: dict[str, Any], doc: Any
 ) -> None:
     """Fills a browser's document, and updates it as long as it is open."""
     view = View(page, recorder)

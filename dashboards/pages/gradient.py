@@ -71,10 +71,11 @@ def is_direct_now(recorder: Recorder, evaluation: EvaluationRecord) -> bool:
 
 
 def draw_progress(view: plots.View, evaluation: EvaluationRecord) -> None:
-    is_past = is_direct_now(view.recorder, evaluation)
-    which = "latest evaluation by tasks; sums now run by direct calls"
-    which = "largest evaluation" if view.is_report else which if is_past else "current evaluation"
-    view.write("progress", f"<h3>Tasks done of total, {which}</h3>")
+    which = "largest" if view.is_report else "current"
+    title = f"Tasks done of total, {which} evaluation"
+    if not view.is_report and is_direct_now(view.recorder, evaluation):
+        title = "Tasks done of total, latest evaluation by tasks: sums now run by direct calls"
+    view.write("progress", f"<h3>{title}</h3>")
     view.show(STAGE, -0.06, len(STAGES))
     by_model = counts_of(evaluation)
     called = view.recorder.called
@@ -113,10 +114,8 @@ def counts_of(evaluation: EvaluationRecord) -> Mapping[str, Mapping[str, Count]]
 def draw_time_line(view: plots.View) -> None:
     """Adds the new tasks and calls; draws all again where a thread has come or gone."""
     recorder, seen = view.recorder, view.seen
-    tasks, calls = (
-        plots.latest(recorder.tasks, plots.DRAWN),
-        plots.latest(recorder.calls, plots.DRAWN),
-    )
+    tasks = plots.latest(recorder.tasks, plots.DRAWN)
+    calls = plots.latest(recorder.calls, plots.DRAWN)
     if not (tasks or calls):
         return
     threads = {(task.worker, task.thread) for task in tasks}
@@ -132,9 +131,8 @@ def draw_time_line(view: plots.View) -> None:
     view.put("bars", rows, is_more)
     drawn = view.sources["bars"].data
     first, last = min(drawn["left"]), max(drawn["right"])
-    view.show(
-        SECONDS, *plots.around([first if view.is_report else max(first, last - WINDOW), last])
-    )
+    first = first if view.is_report else max(first, last - WINDOW)
+    view.show(SECONDS, *plots.around([first, last]))
 
 
 def lane_names(places: list[tuple[str, int]]) -> list[str]:

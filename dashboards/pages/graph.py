@@ -5,7 +5,6 @@ import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import plots
@@ -73,11 +72,11 @@ def draw(view: plots.View) -> None:
     view.write("header", (DIRECT if is_past else "") + LEGEND + (GROUPED if is_grouped else ""))
     view.put("nodes", [dot(view, node, places[key]) for key, node in nodes.items()])
     view.put("names", names(view.recorder, nodes, places))
+    pairs = [(s, key) for key, node in nodes.items() for s in node.inputs if s in nodes]
     edges = [
-        (*places[source], *places[key], "4 4" if is_across(nodes[source], node) else "solid")
-        for key, node in nodes.items()
-        for source in node.inputs
-        if source in nodes and is_drawn(nodes[source], node, places[source], places[key])
+        (*places[source], *places[key], dash)
+        for source, key in pairs
+        if (dash := dash_of(nodes[source], nodes[key], places[source][1] == places[key][1]))
     ]
     view.put("edges", edges)
 
@@ -87,24 +86,22 @@ def dot(view: plots.View, node: GraphNode, place: tuple[float, float]) -> tuple:
     colour = view.colour(node.model, node.stage)
     fill = plots.FAILED if node.state == "failed" else colour
     model, took = view.recorder.called(node.model), descriptions.seconds(node.seconds)
-    texts = (model, node.stage, node.state, took, node.worker, node.tasks)
+    texts = (model, node.stage, node.state, took, node.worker, node.tasks or "1")
     return (*place, fill, colour, width, alpha, *texts)
 
 
 def names(recorder: Recorder, nodes: Nodes, places: Places) -> list[tuple]:
-    """One name for neighbours in a layer with one stage and model; every second one is lower."""
+    """One name for neighbours with one stage and model; every second name is higher."""
     rows = []
     in_layers = sorted(nodes, key=lambda key: places[key][::-1])
     for y, layer in itertools.groupby(in_layers, lambda key: places[key][1]):
         kinds = itertools.groupby(layer, lambda key: (nodes[key].model, nodes[key].stage))
         for n, ((model, _), neighbours) in enumerate(kinds):
             keys = list(neighbours)
-            tasks = f"× {len(keys)}" if len(keys) > 1 else nodes[keys[0]].tasks
-            count = "" if tasks == "1" else f" {tasks}"
+            count = f" × {len(keys)}" if len(keys) > 1 else nodes[keys[0]].tasks
             x = (places[keys[0]][0] + places[keys[-1]][0]) / 2
-            rows.append(
-                (x, y, f"{plots.shortened(recorder.called(model), 18)}{count}", -11 - 13 * (n % 2))
-            )
+            name = f"{plots.shortened(recorder.called(model), 18)}{count}"
+            rows.append((x, y, name, -11 - 13 * (n % 2)))
     return rows if len(rows) <= LABELLED else []
 
 
@@ -126,7 +123,7 @@ def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
         done = min(count.done, count.total)
         state = "done" if done == count.total else "running" if done else "waiting"
         node = GraphNode(stage, model, [], "failed" if count.failed else state, "all workers")
-        node.tasks = f"{done:,} / {count.total:,}"
+        node.tasks = f" {done:,} / {count.total:,}"
         if model in recorder.models:
             node.seconds = recorder.models[model].seconds[stage]
         nodes[kind] = node
@@ -137,14 +134,11 @@ def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
     return nodes
 
 
-def is_across(source: GraphNode, target: GraphNode) -> bool:
-    """Whether an edge goes from the forward to the backward graph, as pullbacks do."""
-    return source.stage in DOWN and target.stage not in DOWN
-
-
-def is_drawn(source: GraphNode, target: GraphNode, start: Any, stop: Any) -> bool:
-    """Across goes only the edge from a task to the one that pulls it back."""
-    return not is_across(source, target) or (start[1] == stop[1] and source.model == target.model)
+def dash_of(source: GraphNode, target: GraphNode, is_beside: bool) -> str | None:
+    """Dashed is the edge from a forward task to its backward task; no other edge goes across."""
+    if source.stage not in DOWN or target.stage in DOWN:
+        return "solid"
+    return "4 4" if is_beside and source.model == target.model else None
 
 
 # ------------------------------------------------------------------------------------------ layout

@@ -95,9 +95,9 @@ def wait_for_look(monkeypatch):
     monkeypatch.setattr(progress, "DRAW_EVERY", 0.001)
     monkeypatch.setattr(progress, "SHORT", 0.0)
 
-    def counted(watch, **options):
+    def counted(watch):
         looks.append(1)
-        return look(watch, **options)
+        return look(watch)
 
     monkeypatch.setattr(progress.ProgressWatch, "look", counted)
 
@@ -323,7 +323,7 @@ from waiting import Gate, wait_until
 how, scheduler, gate = sys.argv[1], sys.argv[2], Gate(sys.argv[3])
 looks, look = [], progress.ProgressWatch.look
 progress.SHORT, progress.DRAW_EVERY = 0.0, 0.01
-progress.ProgressWatch.look = lambda watch, **last: (looks.append(1), look(watch, **last))[1]
+progress.ProgressWatch.look = lambda watch: (looks.append(1), look(watch))[1]
 
 def slow(x):
     seen = len(looks)
