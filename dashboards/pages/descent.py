@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 from bokeh.core.properties import value
 
@@ -47,21 +48,22 @@ def draw(view: plots.View) -> None:
     legend = view.figures[PLOTS[0][0].name].legend[0]
     if legend.click_policy == "none":
         legend.click_policy = "hide"
-        link(view)
+        link(view, legend)
     for item, run in itertools.zip_longest(legend.items, runs):
         item.update(visible=run is not None, label=value("" if run is None else run.name))
     head = ("run", "evaluations", "speed", "value", "norm of the gradient")
     view.write("runs", table("", head, map(about, runs)))
 
 
-def link(view: plots.View) -> None:
-    """A run that is hidden in one plot is hidden in all, and no range is made for it."""
-    for run in RUNS:
-        drawn = [line for made in view.figures.values() for line in made.select({"name": run})]
-        for line in drawn[1:]:
-            drawn[0].js_link("visible", line, "visible")
+def link(view: plots.View, legend: Any) -> None:
+    """A run that the legend hides is hidden in all plots, and no range is made for it."""
+    drawn = [glyph for made in view.figures.values() for glyph in made.renderers]
+    for item, run in zip(legend.items, RUNS, strict=True):
+        (line,) = item.renderers
+        for other in [glyph for glyph in drawn if glyph.name == run and glyph is not line]:
+            line.js_link("visible", other, "visible")
         if not view.is_report:
-            drawn[0].on_change("visible", lambda attr, old, new: view.fit())
+            line.on_change("visible", lambda attr, old, new: view.fit())
 
 
 def rows_of(run: RunRecord, lowest: float) -> list[tuple]:

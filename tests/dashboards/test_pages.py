@@ -2,6 +2,7 @@
 after workers, clients and whole clusters have come and gone.
 """
 
+import math
 import urllib.request
 from html.parser import HTMLParser
 
@@ -22,7 +23,7 @@ from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
 from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
-from daskgrad.dashboards.recorder import Recorder
+from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row
 from daskgrad.tasks.observers import observed_by
 
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
@@ -243,6 +244,73 @@ def test_the_graph_page_mirrors_forward_and_backward():
         assert height["forward", model] == height["backward", model]
         assert side["forward", model] < 0 < side["backward", model]
     assert set(view.sources["nodes"].data["state"]) == {"done"}
+
+
+def test_a_wide_graph_is_drawn_by_stage_and_model():
+    records = Recorder()
+    leaves = [(("forward", n), "forward", "leaf", ()) for n in range(60)]
+    records.plan("e", [*leaves, ("top", "forward", "sum", [key for key, *_ in leaves])])
+    view = drawn(PAGES[1], records)
+    assert view.sources["names"].data["text"] == ["sum 0 / 1", "leaf 0 / 60"]
+    assert len(view.sources["edges"].data["x0"]) == 1
+    assert "One node stands for all tasks" in view.texts["header"].text
+
+
+def test_names_side_by_side_are_at_two_heights():
+    records = Recorder()
+    records.plan("e", [(n, "forward", f"model {n}", ()) for n in range(3)])
+    assert drawn(PAGES[1], records).sources["names"].data["offset"] == [-11, -24, -11]
+
+
+def test_pages_say_that_sums_run_by_direct_calls_now():
+    """What they show then is over: the latest evaluation that was a graph."""
+    found = Recorder()
+    with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
+        dg.value_and_grad(graph)(X)
+    texts = [drawn(PAGES[0], found).texts["progress"], drawn(PAGES[1], found).texts["header"]]
+    assert [text.text for text in texts if "direct calls" in text.text] == []
+    stop = next(iter(found.evaluations.values())).stop
+    found.add_call(CallRecord("likely", "tcp://a:1", stop + 1.0, stop + 2.0, 3, 6, 0.3))
+    view = drawn(PAGES[0], found)
+    assert "sums now run by direct calls" in view.texts["progress"].text
+    assert "a:1\ndirect calls" in view.figures["time line"].yaxis.major_label_overrides.values()
+    assert "Now sums run by direct calls" in drawn(PAGES[1], found).texts["header"].text
+
+
+def test_the_memory_page_has_the_range_of_what_is_held():
+    """A limit of some GiB, in which a few kB would not be seen, stands beside the worker."""
+    found = Recorder()
+    held = {"pullbacks": 3000, "values": 1000, "process": 2**28, "spilled": 0}
+    found.add_memory(MemorySample(found.begin, {"tcp://a:1": held}, {"tcp://a:1": 2**32}, 0))
+    view = drawn(PAGES[2], found)
+    assert 4000 < view.figures["workers"].x_range.end < 4400
+    labels = view.figures["workers"].yaxis.major_label_overrides
+    assert labels == {0.5: "a:1\nuses 256 MiB of 4 GiB"}
+    legend = view.figures["over time"].legend[0].items
+    assert [item.label["value"] for item in legend if item.visible] == ["pullbacks", "values"]
+
+
+def test_a_run_that_is_hidden_leaves_the_ranges():
+    """All runs are on one logarithmic axis, above the lowest value of all, whatever its sign."""
+    found = Recorder()
+    for name, values in (("fit", [5.0, -2.0, -3.0]), ("diverges", [5.0, 1e30])):
+        rows = [Row(n, float(n), value, 1.0, 1.0) for n, value in enumerate(values)]
+        found.add_rows(name, name, found.begin, rows)
+    view = drawn(PAGES[4], found)
+    heights = view.sources["run 0"].data["above"]
+    assert (heights[:2], math.isnan(heights[2])) == ([8.0, 1.0], True)
+    made = view.figures["Value above the lowest of all runs by evaluation"]
+    legend = made.legend[0].items
+    assert [item.label["value"] for item in legend if item.visible] == ["fit", "diverges"]
+    assert made.y_range.end > 1e30
+    drawn_glyphs = [glyph for plot in view.figures.values() for glyph in plot.renderers]
+    (line,) = legend[1].renderers
+    linked = {callback.args["other"] for callback in line.js_property_callbacks["change:visible"]}
+    assert linked | {line} == {glyph for glyph in drawn_glyphs if glyph.name == "run 1"}
+    for glyph in linked:  # as a click on the legend does in the browser
+        glyph.visible = False
+    line.visible = False
+    assert made.y_range.end == 12.0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
