@@ -74,24 +74,19 @@ def numbered(
         parts = key_parts(key)
         if parts is None:
             continue
-        forward = [source for source in sources if stage_of(source) == "forward"]
-        is_pulled = parts.stage == "backward" and forward and forward[0] in boxes
+        forward = [boxes[s][0] for s in sources if s in boxes and boxes[s][1].stage == "forward"]
+        is_pulled = parts.stage == "backward" and forward
         box = Box(
             parts.stage,
             known_name(parts.model),
             results.get(key, ""),
             frozenset([boxes[source][0] for source in sources if source in boxes]),
-            boxes[forward[0]][0] if is_pulled else None,
+            forward[0] if is_pulled else None,
             key in pairs,
         )
         is_alone = len(inputs) <= SEVERAL or box.is_end
         boxes[key] = known.setdefault(key if is_alone else box, number), box
     return boxes
-
-
-def stage_of(key: Any) -> str:
-    parts = key_parts(key)
-    return "" if parts is None else parts.stage
 
 
 def ended(

@@ -51,7 +51,9 @@ class Feed:
         for key, (stage, model, evaluation), inputs in known:
             if stage == "value":
                 evaluation = latest
-            source = pulled_back(inputs) if stage == "backward" else None
+            source = None
+            if stage == "backward":
+                source = next((key for key in inputs if is_of_stage(key, "forward")), None)
             self.planned[key] = PlannedTask(stage, model, evaluation, source)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
         drop_oldest(self.planned, PLANNED)
@@ -76,13 +78,9 @@ class Feed:
         self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
 
 
-def pulled_back(inputs: Iterable[Any]) -> Hashable:
-    """The forward task among the inputs of a backward task."""
-    for key in inputs:
-        parts = key_parts(key)
-        if parts is not None and parts.stage == "forward":
-            return key
-    return None
+def is_of_stage(key: Hashable, stage: str) -> bool:
+    parts = key_parts(key)
+    return parts is not None and parts.stage == stage
 
 
 # -------------------------------------------------------------------------------------------------

@@ -140,11 +140,6 @@ class EvaluationRecord:
         return sum([count.failed for count in self.counts.values()])
 
     @property
-    def has_models(self) -> bool:
-        """Whether a model is called, and not only a value of a node fetched."""
-        return any(stage != "value" for stage, _ in self.counts)
-
-    @property
     def is_done(self) -> bool:
         return self.done + self.failed + self.dropped >= self.total
 

@@ -52,9 +52,12 @@ def draw(view: plots.View) -> None:
 
 
 def current_of(recorder: Recorder, is_report: bool) -> EvaluationRecord | None:
-    """The evaluation that runs or was the latest; in a report the largest."""
+    """The evaluation that runs or was the latest; in a report the largest.
+
+    Values that are fetched by themselves are one only if there is no other.
+    """
     records = list(recorder.evaluations.values())
-    records = [record for record in records if record.has_models] or records
+    records = [each for each in records if any(s != "value" for s, _ in each.counts)] or records
     if is_report:
         return max(records, key=lambda record: record.total, default=None)
     running = [record for record in records if not record.is_done]

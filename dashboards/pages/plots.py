@@ -309,7 +309,11 @@ class View:
                 look = {"point_policy": "follow_mouse", "mode": plot.hover_mode}
                 made.add_tools(HoverTool(tooltips=list(tooltips), renderers=renderers, **look))
         if plot.has_legend:
-            lay_legend(made)
+            legend = made.legend[0]
+            made.add_layout(legend, "above")
+            legend.update(orientation="horizontal", padding=0, margin=2, spacing=12)
+            legend.update(background_fill_alpha=0, border_line_alpha=0)
+            legend.update(**{f"label_{name}": look for name, look in TEXTS.items()})
         self.texts[plot.name] = text(f"<h3>{plot.title}</h3>")
         return column(self.texts[plot.name], made, sizing_mode="stretch_width", min_width=280)
 
@@ -327,15 +331,6 @@ def dress(axis: Any, table: Axis) -> None:
     )
     if table.ticks is not None:
         table.ticks(axis)
-
-
-def lay_legend(made: Any) -> None:
-    """Puts the legend above the figure."""
-    box = made.legend[0]
-    made.add_layout(box, "above")
-    box.update(orientation="horizontal", background_fill_alpha=0, border_line_alpha=0)
-    box.update(padding=0, margin=2, spacing=12)
-    box.update(**{f"label_{name}": look for name, look in TEXTS.items()})
 
 
 def latest(records: Any, count: int) -> list[Any]:

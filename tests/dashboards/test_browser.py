@@ -111,7 +111,7 @@ def test_a_page_follows_the_width_of_its_window(opened, mounted):
     dg.value_and_grad(graph)(X)
     page = Page(opened, address(mounted, "gradient"), width=1600)
     page.wait_for("total", "column.length >= 6")
-    for width in (1000, 1920):
+    for width in (390, 1000, 1920):
         page.page.set_viewport_size({"width": width, "height": 900})
         page.wait("width => document.documentElement.scrollWidth <= width", width)
     page.close()
