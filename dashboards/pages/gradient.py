@@ -57,7 +57,7 @@ def current_of(recorder: Recorder, is_report: bool) -> EvaluationRecord | None:
     Values that are fetched by themselves are one only if there is no other.
     """
     records = list(recorder.evaluations.values())
-    records = [each for each in records if any(s != "value" for s, _ in each.counts)] or records
+    records = [r for r in records if any(stage != "value" for stage, _ in r.counts)] or records
     if is_report:
         return max(records, key=lambda record: record.total, default=None)
     running = [record for record in records if not record.is_done]

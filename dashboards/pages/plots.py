@@ -231,8 +231,8 @@ class View:
     def put(self, name: str, rows: Iterable[tuple], is_more: bool = False) -> None:
         """Replaces the rows of a source, unless they are the same; or adds ``is_more`` rows."""
         source = self.sources[name]
-        columns = list(zip(*rows, strict=True)) or [()] * len(source.data)
-        data = {name: list(each) for name, each in zip(source.data, columns, strict=True)}
+        columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in source.data]
+        data = dict(zip(source.data, columns, strict=True))
         if is_more:
             source.stream(data, rollover=DRAWN)
         elif data != source.data:

@@ -23,7 +23,7 @@ from daskgrad.dashboards.local import LocalObserver
 from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
 from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
-from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row
+from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
 from daskgrad.tasks.observers import observed_by
 
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
@@ -319,6 +319,26 @@ def test_browsers_find_out_no_range(page, full):
     found = [*drawn(page, full).layout.select({"type": Range})]
     assert {type(each) for each in found} <= {Range1d}
     assert all((each.start, each.end) == (each.reset_start, each.reset_end) for each in found)
+
+
+def test_the_time_line_gets_what_is_new_and_a_lane_for_each_thread():
+    found = Recorder()
+    view = drawn(PAGES[0], found)
+
+    def add(number, thread):
+        times = (found.begin + number, found.begin + number + 0.5)
+        found.add_task(Task(number, "forward", "m", "e", "tcp://a:1", thread, *times))
+
+    lanes = []
+    for number, thread in enumerate([7, 7, 3, 7]):
+        add(number, thread)
+        view.update()
+        view.update()
+        bars = view.sources["bars"].data
+        assert bars["left"] == pytest.approx(list(range(number + 1)))
+        lanes.append([int(top) for top in bars["top"]])
+    assert lanes == [[0], [0, 0], [1, 1, 0], [1, 1, 0, 1]]
+    assert view.figures["time line"].yaxis.major_label_overrides == {0.5: "a:1", 1.5: ""}
 
 
 def test_all_that_is_drawn_is_in_range(full):
