@@ -1,6 +1,7 @@
 """Progress shows what runs on every scheduler, and leaves terminals and files as they should be."""
 
 import codecs
+import io
 import os
 import pty
 import select
@@ -310,6 +311,17 @@ def test_without_rich_an_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ModuleNotFoundError, match=r"dg.progress draws with rich.*\[progress\]"):
         dg.progress().__enter__()
+
+
+def test_a_terminal_that_is_left_is_not_drawn_to(capsys):
+    """An interrupt may end the wait for the thread that draws."""
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), force_terminal=True)
+    with progress.Terminal(console) as screen:
+        screen.show(None, "fit: 1 call")
+    written = console.file.getvalue()
+    screen.show(None, "fit: 2 calls")
+    assert console.file.getvalue() == written
+    assert "fit: 1 call" in written
 
 
 SCRIPT = """
