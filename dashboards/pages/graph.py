@@ -38,18 +38,16 @@ Nodes = Mapping[Hashable, GraphNode]
 Places = Mapping[Hashable, tuple[float, float]]
 
 SPAN = functools.partial(plots.around, margin=0.08)
-LOOKS = {
-    "edges": {"line_color": INK, "line_alpha": 0.55, "line_dash": "dash"},
-    "nodes": {"fill_color": "fill", "line_color": "line", "fill_alpha": "alpha", "size": 16},
-}
+EDGES = {"line_color": INK, "line_alpha": 0.55, "line_dash": "dash"}
+NODES = {"fill_color": "fill", "fill_alpha": "alpha", "line_color": "line", "line_width": "width"}
 GRAPH = plots.Plot(
     "graph",
     "",
     plots.Axis("", "x", SPAN, ticks=lambda axis: axis.update(visible=False)),
     plots.Axis("", "y", SPAN, ticks=lambda axis: axis.update(visible=False)),
     [
-        plots.glyph("segment", "edges", "x0 y0 x1 y1", **LOOKS["edges"]),
-        plots.glyph("scatter", "nodes", "x y", line_width="width", **LOOKS["nodes"]),
+        plots.glyph("segment", "edges", "x0 y0 x1 y1", **EDGES),
+        plots.glyph("scatter", "nodes", "x y", size=16, **NODES),
         plots.labels("names", x="x", y="y", text_align="center", y_offset="offset"),
     ],
     height=560,
@@ -63,7 +61,8 @@ def draw(view: plots.View) -> None:
     assert evaluation is not None
     nodes = None if evaluation.nodes is None else drawn_tasks(evaluation.nodes)
     places = {} if nodes is None else places_of(nodes)
-    is_grouped = nodes is None or max(Counter([y for _, y in places.values()]).values()) > WIDEST
+    widths = Counter([y for _, y in places.values()]).values()
+    is_grouped = nodes is None or max(widths) > WIDEST
     if is_grouped:
         nodes = groups(view.recorder, evaluation)
         places = places_of(nodes)
@@ -125,7 +124,7 @@ def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
         node = GraphNode(stage, model, [], "failed" if count.failed else state, "all workers")
         node.tasks = f" {done:,} / {count.total:,}"
         if model in recorder.models:
-            node.seconds = recorder.models[model].seconds[stage]
+            node.seconds = recorder.models[model].seconds.get(stage, 0.0)
         nodes[kind] = node
     edges = evaluation.edges if evaluation.nodes is None else edges_of(evaluation.nodes)
     for source, target in sorted(edges):
