@@ -311,7 +311,7 @@ class View:
         if plot.has_legend:
             legend = made.legend[0]
             made.add_layout(legend, "above")
-            legend.update(orientation="horizontal", padding=0, margin=2, spacing=12)
+            legend.update(orientation="horizontal", padding=0, margin=2, spacing=12, ncols=3)
             legend.update(background_fill_alpha=0, border_line_alpha=0)
             legend.update(**{f"label_{name}": look for name, look in TEXTS.items()})
         self.texts[plot.name] = text(f"<h3>{plot.title}</h3>")
@@ -346,9 +346,10 @@ def text(markup: str = "") -> Div:
 
 SHEET = f"""
 :host {{ color: light-dark(#222, #E4E4E4); font: 14px/1.45 {FONT}; }}
+.bk-clearfix {{ display: block !important; overflow-x: auto; }}
 table {{ border-collapse: collapse; }}
 th {{ text-align: left; font-weight: 600; opacity: .75; }}
-th, td {{ padding: 2px 18px 2px 0; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: 2px 18px 2px 0; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 td.number, th.number {{ text-align: right; }}
 h3 {{ margin: 8px 0 4px; font-size: 14px; color: {INK}; }}
 .empty {{ padding: 48px 16px; text-align: center; opacity: .8; }}
