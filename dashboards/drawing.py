@@ -1,4 +1,4 @@
-"""Drawing: a forward graph on the left, its mirror on the right, as Graphviz lays them out.
+"""Drawing: a forward graph on the left and its mirror on the right, laid out by Graphviz.
 
 A backward task stands beside its forward task: in the text of the picture the edges of the backward
 graph go the other way round, so that both graphs have the same ranks.

@@ -41,7 +41,7 @@ class Feed:
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.planned: dict[Hashable, PlannedTask] = {}  # those that may yet run
+        self.planned: dict[Hashable, PlannedTask] = {}  # may yet run
 
     def plan(self, graph: Iterable[tuple[Any, Sequence[Any]]]) -> None:
         """The tasks of one graph that will run: their keys, and the keys of their inputs."""
@@ -152,7 +152,7 @@ class RecorderPlugin(SchedulerPlugin):
     # ---- tasks
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Plans a graph's tasks, without those of earlier graphs, which Dask names again."""
+        """Plans a graph's new tasks; Dask names tasks of earlier graphs again."""
         new = [key for key in tasks if key not in self._feed.planned]
         known = [self._scheduler.tasks[key] for key in new if key in self._scheduler.tasks]
         self._feed.plan([(ts.key, [source.key for source in ts.dependencies]) for ts in known])
@@ -188,7 +188,7 @@ class RecorderPlugin(SchedulerPlugin):
     # ---- events
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Records what workers tell of direct calls, and clients of recorded runs."""
+        """Records direct calls, which workers report, and runs, which clients report."""
         if topic != TOPIC or not isinstance(msg, dict):
             return
         if msg.get("action") == "evaluate":
@@ -209,7 +209,7 @@ class RecorderPlugin(SchedulerPlugin):
     # ---- memory
 
     def sample(self) -> None:
-        """Records what the workers hold, once anything was evaluated."""
+        """Records the memory of workers, once anything was evaluated."""
         if self.recorder.is_empty:
             return
         workers = self._scheduler.workers
@@ -235,7 +235,7 @@ class RecorderPlugin(SchedulerPlugin):
 
 @contextlib.contextmanager
 def recording(client: Client) -> Iterator[str]:
-    """Records what the scheduler sees in a plugin of its own; yields the plugin's name."""
+    """A context with one more recorder on the scheduler; yields the name of its plugin."""
     name = f"daskgrad-report-{uuid.uuid4().hex}"
     client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
     try:

@@ -1,4 +1,4 @@
-"""Local: feeds a recorder from what this process evaluates, and records runs of evaluations."""
+"""Local: feeds a recorder with evaluations of this process, and records runs of evaluations."""
 
 import contextlib
 import logging
@@ -84,7 +84,7 @@ def vector(tree: Any) -> np.ndarray:
 
 
 class RunObserver(Observer):
-    """Makes rows of evaluations; tells them other observers, and the scheduler twice a second."""
+    """Makes rows of evaluations; sends them to observers, and to the scheduler twice a second."""
 
     sees_tasks = False
 
@@ -124,7 +124,7 @@ class RunObserver(Observer):
 
 
 def note_failure(sent: Any) -> None:
-    """A fit goes on although nobody can be shown how it does."""
+    """A fit goes on although its page is not brought up to date."""
     if sent.cancelled() or sent.exception() is not None:
         logger.info("the scheduler was not told of recorded evaluations")
 

@@ -1,6 +1,6 @@
 """Progress: bars of both passes, and the calls of a fit, while somebody waits; rich draws them.
 
-rich keeps several bars in place below what a script prints, and puts the cursor back. Its own
+rich keeps several bars in place below the output of a script, and puts the cursor back. Its own
 output in notebooks needs widgets; here it is HTML that any notebook can show and keep.
 """
 
@@ -79,7 +79,7 @@ PASS_OF |= {"backward": "backward", "cotangent": "backward"}
 
 
 class Bar(NamedTuple):
-    """Tasks of one pass; seconds that the done ones took, and that the others will take."""
+    """Tasks of one pass; seconds ``spent`` on the done ones, ``left`` for the others."""
 
     done: int = 0
     total: int = 0
@@ -116,7 +116,7 @@ class Standing(NamedTuple):
 
 
 def standing(recorder: Recorder, process: str) -> Standing | None:
-    """The latest evaluation of a process: its name, a token, begins with the process's."""
+    """The latest evaluation of a process, with whose token the evaluation's name begins."""
     names = [name for name in recorder.evaluations if name.startswith(process)]
     if not names:
         return None
@@ -166,19 +166,19 @@ class ProgressObserver(LocalObserver):
     """Records for one ``progress``."""
 
     def ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """The answer to a question to the recorder, to which nobody writes meanwhile."""
+        """Asks the recorder while nobody writes to it."""
         with self._lock:
             return question(self.recorder, *args)
 
 
 class CallRate:
-    """A line on the calls of the latest run of evaluations, with their number a second."""
+    """Counts the calls of the latest run of evaluations, and how many there are a second."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, str, int]] = deque()
 
     def text(self, recorder: Recorder) -> str:
-        """Empty without a run."""
+        """One line; empty without a run."""
         run = latest_run(recorder)
         if run is None or run.latest is None:
             return ""
@@ -203,7 +203,7 @@ def latest_run(recorder: Recorder) -> RunRecord | None:
 
 
 class ProgressWatch:
-    """What is shown: the standing of the latest evaluation, and a line on calls.
+    """Looks at the standing of the latest evaluation, and makes a line on calls.
 
     A cluster's part of the standing comes from a plugin of its scheduler.
     """
@@ -238,7 +238,7 @@ def remote_standing(name: str, process: str, dask_scheduler: Any) -> Standing | 
 
 @contextlib.contextmanager
 def shown_by(screen: Any, watch: ProgressWatch) -> Iterator[None]:
-    """A context in which a thread draws, and at whose end the screen is left as it should be."""
+    """A context in which a thread draws; it leaves the screen as it should be."""
     ended = threading.Event()
 
     def draw() -> None:
@@ -293,7 +293,7 @@ class Screen:
 
 
 class Terminal(Screen):
-    """Bars that stay below what is printed meanwhile; standard output in a file stays there."""
+    """Bars that stay below later output of the script; standard output in a file stays there."""
 
     def __init__(self, console: Any):
         self._console = console
@@ -349,7 +349,7 @@ class Lines(Screen):
 
 
 def picture(standing: Standing | None, calls: str) -> Any:
-    """Bars and the line on calls, as rich draws them."""
+    """Bars and the line on calls, for rich to draw."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -380,7 +380,7 @@ def counted(bar: Bar) -> str:
 
 
 def time_left(standing: Standing, name: str) -> str:
-    """The time until the end of a pass; after all of them, at the last one, their whole time."""
+    """The time until a pass ends; when all have ended, the last one has the time of all."""
     bar = standing.bars[name]
     if standing.is_done:
         whole = ("given up after " if standing.dropped else "") + duration(standing.age)

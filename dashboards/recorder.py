@@ -1,8 +1,8 @@
-"""Recorder: bounded records of what a cluster or a process evaluated; knows neither Dask nor Bokeh.
+"""Recorder: bounded records of the evaluations of a cluster or a process, without Dask and Bokeh.
 
-The latest tasks, calls and evaluations are kept one by one, of all of them sums by model. Times are
-seconds since the epoch. Feeders call one method for each event, in one thread at a time; pages read
-the attributes.
+It keeps the latest tasks, calls and evaluations one by one, and sums of all of them by model. Times
+are seconds since the epoch. Feeders call one method for each event, in one thread at a time; pages
+read the attributes.
 """
 
 import time
@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from daskgrad.autodiff.values.carriers import drop_oldest
 
-TASKS = 20_000  # that are kept one by one
+TASKS = 20_000  # kept one by one
 CALLS = 5_000
 EVALUATIONS = 64
 MODELS = 512
-BLOCKS = 4_096  # of a model, whose costs are kept
+BLOCKS = 4_096  # costs of a model's blocks
 WORKERS = 1_024
-SAMPLES = 900  # of the memory
+SAMPLES = 900  # of memory
 RUNS = 16
 ROWS = 2_048  # of a run; every second one is dropped when there are more
-NODES = 600  # tasks of an evaluation whose graph is kept
-EDGES_OF = 5_000  # the first tasks of a larger one, whose edges are kept
+NODES = 600  # tasks; a larger graph is kept as edges between stages and models
+EDGES_OF = 5_000  # tasks; edges of later tasks are not kept
 
 StageAndModel = tuple[str, str]
 Edges = set[tuple[StageAndModel, StageAndModel]]  # from a task's input to the task
@@ -369,7 +369,7 @@ class Recorder:
 
 
 def edges_of(nodes: Mapping[Hashable, GraphNode]) -> Edges:
-    """The pairs of stages and models whose tasks refer to each other."""
+    """The pairs of stages and models that refer to each other."""
     return {
         ((source.stage, source.model), (node.stage, node.model))
         for node in nodes.values()

@@ -1,4 +1,4 @@
-"""Report: what was evaluated within a context, as one HTML file, and as a trace for Perfetto."""
+"""Report: the evaluations within a context as one HTML file, and as a trace for Perfetto."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ Event = dict[str, Any]
 
 
 def trace_events(recorder: Recorder) -> Event:
-    """The whole trace, as it is written to a JSON file; times are in microseconds."""
+    """The whole trace, for a JSON file; times are in microseconds."""
     events = [*task_events(recorder), *call_events(recorder)]
     first = min([event["ts"] for event in events if "ts" in event], default=0.0)
     for event in events:
@@ -109,14 +109,14 @@ Path = str | os.PathLike[str]
 
 @contextlib.contextmanager
 def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
-    """A context at whose end the file ``path`` shows what was evaluated within it.
+    """A context that ends with a report: the file ``path`` shows the evaluations within it.
 
     It is one HTML file with everything in it: time line, graph, costs of models, memory of workers,
     and the descent of each run (``dg.record``). It holds for every scheduler of Dask and for small
     evaluations in the calling thread; on a cluster, for the client that is active at the start.
     ``trace`` is a JSON file in Chrome's trace event format, which https://ui.perfetto.dev opens.
 
-    Tasks are drawn one by one up to the latest 20,000. Yields the ``Recorder``, whose attributes
+    Tasks are drawn one by one up to the latest 20,000. Yields the ``Recorder``; its attributes
     hold the same numbers after the context.
 
     Raises
@@ -167,7 +167,7 @@ def require_path(path: Any) -> pathlib.Path:
 
 @contextlib.contextmanager
 def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
-    """Records in a plugin of this report alone what the scheduler sees, and fetches it."""
+    """Adds the records of the scheduler, from a plugin of this report alone."""
     with recording(client) as name:
         yield
         recorder.absorb(client.run_on_scheduler(records, name=name))

@@ -1,7 +1,7 @@
 """Pages: the recorder's pictures on the dashboard of Dask's scheduler and in reports; needs Bokeh.
 
 A module for each page has the table of its plots; ``plots`` draws them. This one puts the pages on
-the dashboard by what ``distributed`` has for its own pages, but does not document.
+the dashboard as ``distributed`` puts its own there, which it does not document.
 """
 
 import functools
@@ -152,7 +152,7 @@ REPORT = jinja2.Template(
 
 
 def report_page(recorder: Recorder, title: str) -> str:
-    """The HTML of a report; pages of which there is nothing are left out."""
+    """The HTML of a report; pages without records are left out."""
     shown = []
     for page in PAGES:
         if page.is_something(recorder):

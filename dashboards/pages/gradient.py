@@ -12,7 +12,7 @@ OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 WINDOW = 30.0  # seconds of the time line that are seen on a page
 SPEED = 5.0  # seconds over which direct calls are counted for their speed
-CALLS = -1  # the number of the thread in whose lane direct calls are
+CALLS = -1  # direct calls have the lane of a thread with this number
 
 STAGE_TICKS = {n + 0.47: name for n, name in enumerate(STAGES)}
 STAGE = plots.Axis("stage", ticks=lambda axis: plots.name_ticks(axis, STAGE_TICKS))

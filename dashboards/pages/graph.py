@@ -105,7 +105,7 @@ def names(recorder: Recorder, nodes: Nodes, places: Places) -> list[tuple]:
 
 
 def drawn_tasks(nodes: Nodes) -> Nodes:
-    """All tasks but those that only hold a model, which several others take in."""
+    """Leaves out tasks that only hold a model, which several others take in."""
     models = {node.model for node in nodes.values() if node.stage == "forward"}
     return {
         key: node
@@ -173,7 +173,7 @@ def depths_of(nodes: Nodes) -> dict[Hashable, float]:
 
 
 def inputs_first(nodes: Nodes) -> list[Hashable]:
-    """The nodes, each after those that it refers to; groups may refer to each other in a circle."""
+    """The nodes, each after its inputs; groups may be inputs of each other, in a circle."""
     ordered: dict[Hashable, None] = {}
     for first in nodes:
         stack, begun = [first], set()

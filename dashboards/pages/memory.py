@@ -1,4 +1,4 @@
-"""Memory: what the workers hold for gradients, worker by worker and over time, and their limits."""
+"""Memory: bytes that workers hold for gradients, one by one and over time, and their limits."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from daskgrad.dashboards.palette import HUES, shade
 from daskgrad.dashboards.recorder import MemorySample
 
 SHOWN = 40  # workers
-KINDS = {  # what workers hold, and the stage in whose colour it is
+KINDS = {  # of results, and the stage that gives the colour
     "pullbacks": "forward",
     "values": "value",
     "placed items": "call",

@@ -1,4 +1,4 @@
-"""Models: what each model costs: forward and backward, item by item, worker by worker."""
+"""Models: the time of each model, forward and backward, by item and by worker."""
 
 import math
 from collections import Counter

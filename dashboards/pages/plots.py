@@ -1,4 +1,4 @@
-"""Plots: pages as tables of plots, and the view that draws a page from its table.
+"""Plots: tables that describe pages, and the view that draws a page from its table.
 
 Figures are transparent, and their texts have a grey that reads equally well on white and on black,
 so the style sheet of the page alone knows whether it is dark. The server sets the ranges of axes:
@@ -43,8 +43,8 @@ TALLEST = 800  # pixels of all lanes of a plot
 class Axis:
     """An axis; plots that share this object share its range.
 
-    ``columns``: what is drawn along it. ``span`` makes a range of these numbers; without one the
-    page's function sets it. ``ticks`` changes Bokeh's axis.
+    ``columns`` are drawn along it. ``span`` makes a range of their numbers; without ``span`` the
+    page's function sets the range. ``ticks`` changes Bokeh's axis.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Axis:
 
 
 class Glyph(NamedTuple):
-    """What a plot draws for each row of a source: a method of Bokeh's figures, its arguments."""
+    """A picture of each row of a source, by a method of Bokeh's figures with these arguments."""
 
     kind: str
     source: str
@@ -63,18 +63,18 @@ class Glyph(NamedTuple):
 
 
 def glyph(kind: str, source: str, columns: str = "", **look: Any) -> Glyph:
-    """A glyph with arguments that are called as the columns they take."""
+    """A glyph; each of ``columns`` is the argument of its own name."""
     return Glyph(kind, source, {name: name for name in columns.split()} | look)
 
 
 def bars(source: str, **look: Any) -> Glyph:
-    """Boxes in the colours of a column."""
+    """Boxes, in colours from a column."""
     look = {"fill_color": "colour", "line_color": "colour", **look}
     return glyph("quad", source, "left right bottom top", **look)
 
 
 def labels(source: str, **look: Any) -> Glyph:
-    """The texts of a column."""
+    """Texts, from a column."""
     return glyph("text", source, "text", **{**TEXTS, "text_font": value(FONT), **look})
 
 
@@ -95,11 +95,11 @@ class Plot(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page: the table of its parts, from top to bottom, and what puts records into them.
+    """A page: a table of its parts, from top to bottom, and a function that draws records.
 
-    ``sources``: the columns of each data source; those after a bar are shown under the pointer, and
-    may have a format in braces. A part is the name of a text, a plot, or plots side by side.
-    ``nothing``: a sentence and code, shown until there ``is_something``.
+    ``sources``: the columns of each data source. Columns after a bar are shown under the pointer,
+    and may have a format in braces. A part is the name of a text, a plot, or plots side by side.
+    The page shows ``nothing``, a sentence and code, until there ``is_something``.
     """
 
     name: str
@@ -180,7 +180,7 @@ def in_seconds(axis: Any) -> None:
 
 
 class View:
-    """One page of a recorder's records. ``layout`` is shown; ``update`` draws what is new.
+    """A page of one recorder. Its ``layout`` is shown; ``update`` draws new records.
 
     ``is_report``: it is drawn once, when everything has ended. ``seen``: how many records of a kind
     the page's function has drawn.
@@ -219,14 +219,14 @@ class View:
             self.fit()
 
     def fit(self) -> None:
-        """Sets the ranges of axes to what is visible along them."""
+        """Fits the ranges of axes to the visible columns along them."""
         for axis, renderers in self._along.items():
             if axis.span is not None:
                 shown = [renderer.data_source.data for renderer in renderers if renderer.visible]
                 columns = [data.get(name, ()) for data in shown for name in axis.columns.split()]
                 self.show(axis, *axis.span([x for column in columns for x in column]))
 
-    # ---- what a page's function calls
+    # ---- methods for the functions of pages
 
     def put(self, name: str, rows: Iterable[tuple], is_more: bool = False) -> None:
         """Replaces the rows of a source, unless they are the same; or adds ``is_more`` rows."""
@@ -249,7 +249,7 @@ class View:
         show(self._ranges[axis], start, end)
 
     def name_lanes(self, plot: Plot, labels: Sequence[str]) -> bool:
-        """Names lanes from top to bottom, lane n from y = n to n + 1; whether they are others."""
+        """Names lanes from the top: lane n has y from n to n + 1. Whether a name has changed."""
         if self._lanes.get(plot.name) == labels:
             return False
         self._lanes[plot.name] = labels
@@ -358,7 +358,7 @@ code {{ font-size: 13px; }}
 
 
 def empty(sentence: str, code: str) -> Div:
-    """What stands in the place of figures as long as there is nothing to draw."""
+    """Stands in the place of figures until there is something to draw."""
     lines = f"{escaped(sentence)}<br><code>{escaped(code)}</code>"
     return text(f'<div class="empty">{lines}</div>')
 
