@@ -220,11 +220,11 @@ class View:
 
     def fit(self) -> None:
         """Fits the ranges of axes to the visible columns along them."""
-        for axis, renderers in self._along.items():
+        for axis, glyphs in self._along.items():
             if axis.span is not None:
-                shown = [renderer.data_source.data for renderer in renderers if renderer.visible]
-                columns = [data.get(name, ()) for data in shown for name in axis.columns.split()]
-                self.show(axis, *axis.span([x for column in columns for x in column]))
+                sources = dict.fromkeys([g.data_source for g in glyphs if g.visible])
+                columns = [s.data.get(name, ()) for s in sources for name in axis.columns.split()]
+                self.show(axis, *axis.span([number for column in columns for number in column]))
 
     # ---- methods for the functions of pages
 
