@@ -76,7 +76,7 @@ def test_the_numbers_on_the_pages_are_those_of_what_ran(opened, mounted):
     pages["gradient-graph"].wait_for("state", SETTLED)
     stage = pages["gradient-graph"].column("stage")
     assert stage.count("forward") == stage.count("backward") == 5
-    assert pages["gradient-descent"].wait_for("number", "column.length > 0") == [0, 1, 2]
+    assert pages["gradient-descent"].wait_for("number", "column.length >= 3") == [0, 1, 2]
     with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards:
         for _ in range(10):
             dg.grad(lambda x: dg.map_sum(term, shards, x, name="likely"))(X)
