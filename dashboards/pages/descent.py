@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 from bokeh.core.properties import value
 
@@ -38,6 +37,7 @@ PLOTS = [
     pair("norm", "Norm of the gradient", "norm"),
     pair("step", "Step", "step"),
 ]
+FIRST = PLOTS[0][0].name
 
 
 def draw(view: plots.View) -> None:
@@ -45,18 +45,17 @@ def draw(view: plots.View) -> None:
     values = [row.value for run in runs for row in run.shown if math.isfinite(row.value)]
     for source, run in itertools.zip_longest(RUNS, runs):
         view.put(source, [] if run is None else rows_of(run, min(values, default=0.0)))
-    legend = view.figures[PLOTS[0][0].name].legend[0]
-    if legend.click_policy == "none":
-        legend.click_policy = "hide"
-        link(view, legend)
+    legend = view.figures[FIRST].legend[0]
     for item, run in itertools.zip_longest(legend.items, runs):
         item.update(visible=run is not None, label=value("" if run is None else run.name))
     head = ("run", "evaluations", "speed", "value", "norm of the gradient")
     view.write("runs", table("", head, map(about, runs)))
 
 
-def link(view: plots.View, legend: Any) -> None:
+def prepare(view: plots.View) -> None:
     """A run that the legend hides is hidden in all plots, and no range is made for it."""
+    legend = view.figures[FIRST].legend[0]
+    legend.click_policy = "hide"
     drawn = [glyph for made in view.figures.values() for glyph in made.renderers]
     for item, run in zip(legend.items, RUNS, strict=True):
         (line,) = item.renderers
@@ -101,4 +100,5 @@ PAGE = plots.Page(
         "No run is recorded. Put a loop, or a call of an optimiser, into:",
         'with dg.record("name"):',
     ),
+    prepare,
 )

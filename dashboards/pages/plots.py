@@ -99,7 +99,8 @@ class Page(NamedTuple):
 
     ``sources``: the columns of each data source. Columns after a bar are shown under the pointer,
     and may have a format in braces. A part is the name of a text, a plot, or plots side by side.
-    The page shows ``nothing``, a sentence and code, until there ``is_something``.
+    The page shows ``nothing``, a sentence and code, until there ``is_something``. ``prepare``
+    changes figures before a browser has them: links between them are slow to add later.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Page(NamedTuple):
         "Nothing has been evaluated yet. Call, for example:",
         "dg.value_and_grad(fun)(x)",
     )
+    prepare: Callable[["View"], None] = lambda view: None
 
 
 def stacked(parts: Iterable[tuple]) -> Iterator[tuple]:
@@ -206,6 +208,7 @@ class View:
         parts = [self._build(part) for part in page.parts]
         self.drawn = column(*parts, sizing_mode="stretch_width", visible=False)
         self.layout = column(self.empty, self.drawn, sizing_mode="stretch_width")
+        page.prepare(self)
         self.update()
 
     def update(self) -> None:
