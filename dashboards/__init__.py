@@ -1,7 +1,7 @@
 """Dashboards: live pages of gradients on Dask's dashboard, and reports; ``daskgrad.dashboards``.
 
-``recorder`` keeps the records, ``scheduler_plugin`` and ``local`` feed it, ``pages`` draws them.
-Nothing is recorded, and Bokeh is not imported, unless somebody asks.
+``recorder`` keeps the records, ``feeding`` and ``local`` feed it, ``pages`` draws them. Nothing is
+recorded, and Bokeh is not imported, unless somebody asks.
 """
 
 import pickle
@@ -39,7 +39,7 @@ def mount(client: Client) -> str:
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
-    """Called by Dask where this module is preloaded."""
+    """Dask calls it when a scheduler preloads this module."""
     await scheduler.register_scheduler_plugin(RecorderPlugin(), name=NAME, idempotent=True)
     plugin: Any = pickle.dumps(CountingPlugin())
     await scheduler.register_worker_plugin(None, plugin=plugin, name=NAME, idempotent=True)

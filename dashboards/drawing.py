@@ -1,4 +1,4 @@
-"""Drawing: a forward graph on the left, its mirror on the right, as Graphviz lays them out.
+"""Drawing: a forward graph on the left and its mirror on the right, laid out by Graphviz.
 
 A backward task stands beside its forward task: in the text of the picture the edges of the backward
 graph go the other way round, so that both graphs have the same ranks.
@@ -11,55 +11,51 @@ from typing import Any, NamedTuple
 
 import graphviz
 
-from daskgrad.dashboards.palette import INK, shade
+from daskgrad.dashboards.palette import INK, channels, shade
 from daskgrad.tasks.keys import key_parts, known_name
 
-SEVERAL = 60  # tasks, above which those that do the same with the same inputs are one box
+SEVERAL = 60  # tasks; of a larger graph, tasks with one model, result and inputs are one box
 BACK = ("backward", "cotangent")  # the stages of the backward graph
 FONT = "Helvetica"
 
 
 class Box(NamedTuple):
-    """What is drawn as one: a task, or several that do the same with the same inputs."""
+    """A task, or several that do the same with the same inputs."""
 
     stage: str
     model: str
-    told: str
+    result: str
     inputs: frozenset[int]  # the numbers of boxes
-    source: int | None = None  # of a backward task: the forward task whose pullback it is
+    source: int | None = None  # the forward task that a backward task pulls back
     is_end: bool = False  # a variable, or its cotangent
 
 
 def draw(
     inputs: Mapping[Any, Sequence[Any]],
     pairs: Mapping[Any, Any],
-    told: Mapping[Any, str],
+    results: Mapping[Any, str],
     filename: str | None,
 ) -> graphviz.Digraph:
-    """The picture of tasks and variables: their inputs, which come before them, and their results.
+    """The picture of tasks and variables, from their inputs, which come first, and their results.
 
-    ``pairs``: for each variable the task whose result is its cotangent, if it has one.
+    ``pairs``: for each variable the task that returns its cotangent, if there is one.
     """
-    numbers = numbered(inputs, pairs, told)
+    numbers = numbered(inputs, pairs, results)
     boxes = dict(numbers.values())
     counts = Counter([number for number, _ in numbers.values()])
     ends = dict(ended(numbers, pairs, boxes))
+    looks = {"newrank": "true", "nodesep": "0.3", "ranksep": "0.35", "bgcolor": "transparent"}
     picture = graphviz.Digraph(
-        graph_attr={
-            "bgcolor": "transparent",
-            "newrank": "true",
-            "nodesep": "0.3",
-            "ranksep": "0.35",
-        },
+        graph_attr=looks,
         node_attr={"fontname": FONT, "fontsize": "11", "style": "filled", "margin": "0.12,0.05"},
         edge_attr={"color": INK, "arrowsize": "0.7"},
     )
-    hues = {box.model: n for n, box in reversed(list(enumerate(hued(boxes))))}
+    models = list(dict.fromkeys([box.model for box in boxes.values()]))
     for name in ("forward", "backward"):
         with picture.subgraph(name=f"cluster_{name}", graph_attr={"color": "transparent"}) as side:
             for number, box in boxes.items():
                 if (box.stage in BACK) == (name == "backward"):
-                    add_box(side, number, box, counts[number], hues[box.model])
+                    add_box(side, number, box, counts[number], models.index(box.model))
     add_edges(picture, boxes)
     add_mirror(picture, boxes, ends)
     if filename is not None:
@@ -68,42 +64,35 @@ def draw(
     return picture
 
 
-def hued(boxes: Mapping[int, Box]) -> list[Box]:
-    """One box of each model, in the order in which models get their hues."""
-    return list({box.model: box for box in boxes.values()}.values())
-
-
 def numbered(
-    inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], told: Mapping[Any, str]
+    inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], results: Mapping[Any, str]
 ) -> dict[Any, tuple[int, Box]]:
-    """The box of each task, and its number; equal ones are one where there are many."""
-    found: dict[Any, tuple[int, Box]] = {}
+    """The box of each task, and its number; in a large graph equal boxes are one."""
+    boxes: dict[Any, tuple[int, Box]] = {}
     known: dict[Any, int] = {}
     for number, (key, sources) in enumerate(inputs.items()):
         parts = key_parts(key)
         if parts is None:
             continue
-        within = frozenset([found[source][0] for source in sources if source in found])
-        is_end = key in pairs
-        forward = [source for source in sources if stage_of(source) == "forward"]
-        pulls = parts.stage == "backward" and forward and forward[0] in found
-        source = found[forward[0]][0] if pulls else None
-        name, result = known_name(parts.model), told.get(key, "")
-        box = Box(parts.stage, name, result, within, source, is_end)
-        is_one = len(inputs) <= SEVERAL or is_end
-        found[key] = known.setdefault(key if is_one else box, number), box
-    return found
-
-
-def stage_of(key: Any) -> str:
-    parts = key_parts(key)
-    return "" if parts is None else parts.stage
+        forward = [boxes[s][0] for s in sources if s in boxes and boxes[s][1].stage == "forward"]
+        is_pulled = parts.stage == "backward" and forward
+        box = Box(
+            parts.stage,
+            known_name(parts.model),
+            results.get(key, ""),
+            frozenset([boxes[source][0] for source in sources if source in boxes]),
+            forward[0] if is_pulled else None,
+            key in pairs,
+        )
+        is_alone = len(inputs) <= SEVERAL or box.is_end
+        boxes[key] = known.setdefault(key if is_alone else box, number), box
+    return boxes
 
 
 def ended(
     numbers: Mapping[Any, tuple[int, Box]], pairs: Mapping[Any, Any], boxes: dict[int, Box]
 ) -> Iterator[tuple[int, int]]:
-    """Each variable, and where its cotangent stands: a box of its own below what it comes from."""
+    """Each variable and its cotangent, which has a box below the task that returns it."""
     for variable, cotangent in pairs.items():
         if variable not in numbers or cotangent not in numbers:
             continue
@@ -111,15 +100,15 @@ def ended(
         if last.stage == "cotangent":
             boxes[stop] = last._replace(is_end=True)
         else:
-            stop, before = len(numbers) + len(boxes), frozenset([stop])
-            boxes[stop] = Box("cotangent", box.model, last.told, before, is_end=True)
+            stop, inputs = len(numbers) + len(boxes), frozenset([stop])
+            boxes[stop] = Box("cotangent", box.model, last.result, inputs, is_end=True)
         yield start, stop
 
 
 def add_box(picture: graphviz.Digraph, number: int, box: Box, count: int, hue: int) -> None:
     stage = "variable" if box.is_end and box.stage == "value" else box.stage
     colour = shade(hue, box.stage)
-    lines = [box.model, stage if count < 2 else f"{stage} × {count:,}", box.told]
+    lines = [box.model, stage if count < 2 else f"{stage} × {count:,}", box.result]
     picture.node(
         str(number),
         label=graphviz.nohtml(r"\n".join([graphviz.escape(line) for line in lines if line])),
@@ -132,7 +121,7 @@ def add_box(picture: graphviz.Digraph, number: int, box: Box, count: int, hue: i
 
 
 def is_light(colour: str) -> bool:
-    red, green, blue = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    red, green, blue = channels(colour)
     return 0.299 * red + 0.587 * green + 0.114 * blue > 140
 
 
@@ -148,11 +137,9 @@ def add_edges(picture: graphviz.Digraph, boxes: Mapping[int, Box]) -> None:
 def add_mirror(
     picture: graphviz.Digraph, boxes: Mapping[int, Box], ends: Mapping[int, int]
 ) -> None:
-    """Puts backward beside forward tasks, and the cotangents of variables beside these."""
-    beside = {
-        (box.source, number): "dashed" for number, box in boxes.items() if box.source is not None
-    }
-    beside |= {pair: "invis" for pair in ends.items()}
-    for (left, right), style in beside.items():
+    """Puts backward beside forward tasks, and cotangents beside their variables."""
+    sources = {number: box.source for number, box in boxes.items() if box.source is not None}
+    pairs = {(source, number): "dashed" for number, source in sources.items()}
+    for (left, right), style in (pairs | dict.fromkeys(ends.items(), "invis")).items():
         with picture.subgraph(graph_attr={"rank": "same"}) as row:
             row.edge(str(left), str(right), style=style, color=INK)

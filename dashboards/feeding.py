@@ -1,8 +1,9 @@
-"""Feeding: what keys tell of tasks, as a recorder takes it, on a scheduler or in this process."""
+"""Feeding: fills a recorder with tasks, known by their keys, and with events of a scheduler."""
 
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from tornado.ioloop import PeriodicCallback
 from daskgrad.autodiff.models import pullbacks
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import imported
-from daskgrad.dashboards.recorder import Call, MemorySample, Recorder, Row, Task
+from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.keys import dashboard_name, key_parts, known_name
 from daskgrad.tasks.observers import TOPIC
@@ -22,8 +23,8 @@ from daskgrad.tasks.observers import TOPIC
 PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
 
-class Planned(NamedTuple):
-    """What is known of a task before it runs; a backward task pulls back that of the source."""
+class PlannedTask(NamedTuple):
+    """A task before it runs; a backward task pulls back the forward task ``source``."""
 
     stage: str
     model: str
@@ -32,30 +33,28 @@ class Planned(NamedTuple):
 
 
 class Feed:
-    """Feeds a recorder with tasks, known by their keys; those of others are left out.
+    """Feeds a recorder with daskgrad's tasks; all other keys are left out.
 
-    Nodes have keys before they are evaluated, so a graph may have tasks under keys of two kinds:
-    all of them belong to the evaluation that the graph was made for, which is the latest.
-    ``planned``: the tasks that may yet run, by their keys, which are looked up for each that does.
+    Nodes have keys, with another token, before they are evaluated: in a graph they belong to the
+    evaluation that the graph was made for, which has the latest token.
     """
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.planned: dict[Hashable, Planned] = {}
+        self.planned: dict[Hashable, PlannedTask] = {}  # may yet run
 
     def plan(self, graph: Iterable[tuple[Any, Sequence[Any]]]) -> None:
-        """The tasks of one graph that will run, and the keys that they refer to."""
-        found = [(key, key_parts(key), inputs) for key, inputs in graph]
-        known = [(key, parts, inputs) for key, parts, inputs in found if parts is not None]
-        if not known:
-            return
-        latest = max([parts.evaluation for _, parts, _ in known])
+        """The tasks of one graph that will run: their keys, and the keys of their inputs."""
+        known = [(key, parts, inputs) for key, inputs in graph if (parts := key_parts(key))]
+        latest = max([parts.evaluation for _, parts, _ in known], default="")
         by_evaluation: dict[str, list[Any]] = {}
         for key, (stage, model, evaluation), inputs in known:
             if stage == "value":
                 evaluation = latest
-            source = pulled_back(inputs) if stage == "backward" else None
-            self.planned[key] = Planned(stage, model, evaluation, source)
+            source = None
+            if stage == "backward":
+                source = next((key for key in inputs if is_of_stage(key, "forward")), None)
+            self.planned[key] = PlannedTask(stage, model, evaluation, source)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
         drop_oldest(self.planned, PLANNED)
         for model in {parts.model for _, parts, _ in known}:
@@ -79,13 +78,9 @@ class Feed:
         self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
 
 
-def pulled_back(inputs: Iterable[Any]) -> Hashable:
-    """The forward task among the inputs of a backward task."""
-    for key in inputs:
-        parts = key_parts(key)
-        if parts is not None and parts.stage == "forward":
-            return key
-    return None
+def is_of_stage(key: Hashable, stage: str) -> bool:
+    parts = key_parts(key)
+    return parts is not None and parts.stage == stage
 
 
 # -------------------------------------------------------------------------------------------------
@@ -115,7 +110,7 @@ async def traced_again(worker: Any) -> int:
 
 
 # -------------------------------------------------------------------------------------------------
-# Scheduler plugin: feeds a recorder from what Dask's scheduler sees, and from workers' events.
+# Scheduler plugin: feeds a recorder from transitions of tasks and from events of workers.
 
 SAMPLE_EVERY = 1000  # milliseconds between two looks at the workers' memory
 PLACED = "value-shard"  # how the keys of placed items begin
@@ -141,13 +136,9 @@ class RecorderPlugin(SchedulerPlugin):
             imported("bokeh", "dashboards", "the scheduler draws its pages of gradients with Bokeh")
         self._scheduler = scheduler
         self._feed = Feed(self.recorder)
-        self._held: dict[Hashable, tuple[str, str, int]] = {}  # worker, kind and bytes of results
         self._ran: set[Hashable] = set()  # planned tasks, until they are forgotten
-        self._placed: list[Hashable] = []
-        self._placed_counts: dict[str, int] = {}
         self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
         self._sampling.start()
-        self._note_workers()
         if self.has_pages:
             begun = [key for key, ts in scheduler.tasks.items() if ts.state in UNDONE]
             self.update_graph(scheduler, tasks=begun)
@@ -161,10 +152,10 @@ class RecorderPlugin(SchedulerPlugin):
     # ---- tasks
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Plans the tasks of a graph but those of an earlier one, which Dask tells again."""
+        """Plans a graph's new tasks; Dask names tasks of earlier graphs again."""
         new = [key for key in tasks if key not in self._feed.planned]
         known = [self._scheduler.tasks[key] for key in new if key in self._scheduler.tasks]
-        self._feed.plan([(ts.key, [each.key for each in ts.dependencies]) for ts in known])
+        self._feed.plan([(ts.key, [source.key for source in ts.dependencies]) for ts in known])
 
     def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:
         planned = self._feed.planned.get(key)
@@ -172,13 +163,12 @@ class RecorderPlugin(SchedulerPlugin):
             return
         if start == "processing":
             if finish == "memory" or finish == "erred":
-                self._add_task(key, planned.stage, finish == "erred", details)
+                self._add_task(key, finish == "erred", details)
         elif finish == "processing":
             worker = self._scheduler.tasks[key].processing_on
-            where = "" if worker is None else worker.address
-            self.recorder.set_state(planned.evaluation, key, "running", where)
+            address = "" if worker is None else worker.address
+            self.recorder.set_state(planned.evaluation, key, "running", address)
         elif start == "memory":
-            self._held.pop(key, None)
             self.recorder.set_state(planned.evaluation, key, "released")
         if finish == "forgotten":
             del self._feed.planned[key]
@@ -187,96 +177,65 @@ class RecorderPlugin(SchedulerPlugin):
             else:
                 self.recorder.drop_task(planned.evaluation)
 
-    def _add_task(self, key: Any, stage: str, has_failed: bool, details: dict[str, Any]) -> None:
-        computed = [each for each in details.get("startstops") or () if each["action"] == "compute"]
-        start, stop = time.time(), None
-        if computed:
-            start, stop = computed[0]["start"], computed[-1]["stop"]
+    def _add_task(self, key: Any, has_failed: bool, details: dict[str, Any]) -> None:
+        spans = [span for span in details.get("startstops") or () if span["action"] == "compute"]
+        start = spans[0]["start"] if spans else time.time()
+        stop = spans[-1]["stop"] if spans else start
         worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
-        times = (start, start if stop is None else stop)
-        self._feed.add(key, worker, details.get("thread") or 0, *times, nbytes, has_failed)
+        self._feed.add(key, worker, details.get("thread") or 0, start, stop, nbytes, has_failed)
         self._ran.add(key)
-        if not has_failed:
-            self._held[key] = (worker, KINDS[stage], nbytes)
 
     # ---- events
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Takes in the events of workers that evaluate sums, and of runs that clients record."""
+        """Records direct calls, which workers report, and runs, which clients report."""
         if topic != TOPIC or not isinstance(msg, dict):
             return
         if msg.get("action") == "evaluate":
             self._add_calls(msg)
         elif msg.get("action") == "descent":
-            rows = [Row(int(number), *rest) for number, *rest in msg["rows"]]
+            rows = [Row(int(number), *numbers) for number, *numbers in msg["rows"]]
             self.recorder.add_rows(msg["run"], msg["name"], msg["start"], rows)
 
     def _add_calls(self, msg: dict[str, Any]) -> None:
-        model = dashboard_name(msg["model"])
+        model, worker = dashboard_name(msg["model"]), msg["worker"]
         self.recorder.learn_name(model, msg["model"])
-        worker = msg["worker"]
-        spent = (msg["start"], msg["stop"], msg["calls"], msg["blocks"], msg["seconds"])
-        self.recorder.add_call(Call(model, worker, *spent))
-        if "runs" in msg:  # not of a sample, which has other items each time
-            costs = (msg["block_items"], msg["unit"], msg["runs"], msg["block_seconds"])
+        numbers = (msg["start"], msg["stop"], msg["calls"], msg["blocks"], msg["seconds"])
+        self.recorder.add_call(CallRecord(model, worker, *numbers))
+        if "runs" in msg:  # a sample has none: its items are others each time
+            costs = (msg["block_items"], msg["runs"], msg["block_seconds"])
             self.recorder.add_block_costs(model, worker, *costs)
 
-    # ---- workers
-
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        self._note_workers()
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        self._note_workers()
-        self._held = {key: held for key, held in self._held.items() if held[0] != worker}
-
-    def restart(self, scheduler: Scheduler) -> None:
-        self._held.clear()
-        self._placed_counts.clear()
-        self.recorder.end_evaluations()
-
-    def _note_workers(self) -> None:
-        workers = self._scheduler.workers.values()
-        self.recorder.set_workers({ws.address: ws.nthreads for ws in workers})
+    # ---- memory
 
     def sample(self) -> None:
-        """Records what the workers hold, where anything was evaluated."""
-        if self.recorder.is_empty and not self._held:
+        """Records the memory of workers, once anything was evaluated."""
+        if self.recorder.is_empty:
             return
         workers = self._scheduler.workers
-        held: dict[str, dict[str, int]] = {address: {} for address in workers}
-        for worker, kind, nbytes in [*self._held.values(), *self._placed_bytes()]:
-            if worker in held:
-                held[worker][kind] = held[worker].get(kind, 0) + nbytes
-        for address, ws in workers.items():
-            held[address]["process"] = ws.memory.process
-            held[address]["spilled"] = ws.memory.spilled
+        held = {address: self._held_by(ws) for address, ws in workers.items()}
         limits = {address: ws.memory_limit or 0 for address, ws in workers.items()}
         again = sum([ws.metrics.get(TRACED_AGAIN, 0) for ws in workers.values()])
         self.recorder.add_memory(MemorySample(time.time(), held, limits, again))
 
-    def _placed_bytes(self) -> list[tuple[str, str, int]]:
-        """The bytes of placed items; their keys are looked for again when their number changes."""
-        prefix = self._scheduler.task_prefixes.get(PLACED)
-        groups = [] if prefix is None else prefix.groups
-        counts = {group.name: group.states["memory"] for group in groups}
-        if counts != self._placed_counts:
-            self._placed_counts = counts
-            start = f"{PLACED}-"
-            tasks = self._scheduler.tasks
-            self._placed = [key for key in tasks if type(key) is str and key.startswith(start)]
-        found = [self._scheduler.tasks.get(key) for key in self._placed]
-        return [
-            (ws.address, "placed items", max(task.nbytes, 0))
-            for task in found
-            if task is not None
-            for ws in task.who_has or ()
-        ]
+    def _held_by(self, ws: Any) -> dict[str, int]:
+        """Bytes on a worker: of its process, spilled, and of the results of each kind."""
+        held = Counter({"process": ws.memory.process, "spilled": ws.memory.spilled})
+        for ts in ws.has_what:
+            planned = self._feed.planned.get(ts.key)
+            if planned is not None:
+                held[KINDS[planned.stage]] += max(ts.nbytes, 0)
+            elif ts.prefix.name == PLACED:
+                held["placed items"] += max(ts.nbytes, 0)
+        return dict(held)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        self.recorder.end_evaluations()
 
 
 @contextlib.contextmanager
 def recording(client: Client) -> Iterator[str]:
-    """Records what the scheduler sees in a plugin of its own; yields the plugin's name."""
+    """A context with one more recorder on the scheduler; yields the name of its plugin."""
     name = f"daskgrad-report-{uuid.uuid4().hex}"
     client.register_plugin(RecorderPlugin(name=name, has_pages=False), name=name)
     try:

@@ -1,4 +1,4 @@
-"""Local: feeds a recorder from what this process evaluates, and records runs of evaluations."""
+"""Local: feeds a recorder with evaluations of this process, and records runs of evaluations."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.dashboards.feeding import Feed
-from daskgrad.dashboards.recorder import Recorder, Row, Run
+from daskgrad.dashboards.recorder import Recorder, Row, RunRecord
 from daskgrad.optim.schedules import norm
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
@@ -42,13 +42,13 @@ class LocalObserver(Observer):
     def ran(self, task: Ran) -> None:
         with self._lock:
             if task.key in self._feed.planned:
-                where = (f"process {task.process}", task.thread)
-                self._feed.add(task.key, *where, task.start, task.stop)
+                process = f"process {task.process}"
+                self._feed.add(task.key, process, task.thread, task.start, task.stop)
                 del self._feed.planned[task.key]
 
     def evaluated(self, evaluation: Evaluated) -> None:
-        """Evaluations that nobody records are a run called by the function."""
-        if not any(isinstance(each, RunObserver) for each in observers.observers):
+        """An evaluation within no ``record`` belongs to a run with the function's name."""
+        if not any(isinstance(observer, RunObserver) for observer in observers.observers):
             with self._lock:
                 row = self._rows.next(evaluation, self.recorder.begin)
                 name = evaluation.name
@@ -64,11 +64,11 @@ class RowMaker:
 
     def __init__(self) -> None:
         self._count = 0
-        self._point: np.ndarray | None = None
+        self._point = np.zeros(0)
 
     def next(self, evaluation: Evaluated, start: float) -> Row:
         point, before = vector(evaluation.arguments), self._point
-        is_like = before is not None and before.shape == point.shape
+        is_like = self._count > 0 and before.shape == point.shape
         step = float(np.linalg.norm(point - before)) if is_like else np.nan
         length = norm(evaluation.gradients)
         row = Row(self._count, evaluation.stop - start, float(evaluation.value), length, step)
@@ -79,17 +79,16 @@ class RowMaker:
 def vector(tree: Any) -> np.ndarray:
     """The float and complex numbers of a pytree, in a new array."""
     arrays = map(np.asarray, flatten(tree)[0])
-    return np.concatenate(
-        [np.zeros(0), *[np.ravel(each) for each in arrays if each.dtype.kind in "fc"]]
-    )
+    numbers = [np.ravel(array) for array in arrays if array.dtype.kind in "fc"]
+    return np.concatenate([np.zeros(0), *numbers])
 
 
 class RunObserver(Observer):
-    """Makes rows of evaluations, tells other observers, and the scheduler twice a second."""
+    """Makes rows of evaluations; sends them to observers, and to the scheduler twice a second."""
 
     sees_tasks = False
 
-    def __init__(self, run: Run):
+    def __init__(self, run: RunRecord):
         self.run = run
         self.id = uuid.uuid4().hex
         self._rows = RowMaker()
@@ -102,8 +101,8 @@ class RunObserver(Observer):
             row = self._rows.next(evaluation, self.run.start)
             self.run.add(row)
             self._unsent.append(row)
-            for each in observers.observers:
-                each.recorded(self.id, self.run.name, self.run.start, row)
+            for observer in observers.observers:
+                observer.recorded(self.id, self.run.name, self.run.start, row)
             if clock.seconds() - self._sent > SEND_EVERY:
                 self._send()
 
@@ -117,26 +116,26 @@ class RunObserver(Observer):
         client = active_client()
         if client is None or not rows:
             return
-        about = {"run": self.id, "name": self.run.name, "start": self.run.start}
-        message = {"action": "descent", **about, "rows": list(map(list, rows))}
+        run = {"run": self.id, "name": self.run.name, "start": self.run.start}
+        message = {"action": "descent", **run, "rows": list(map(list, rows))}
         scheduler: Any = client.scheduler
         sent = in_loop(client, lambda: scheduler.log_event(topic=TOPIC, msg=message))
         sent.add_done_callback(note_failure)
 
 
 def note_failure(sent: Any) -> None:
-    """A fit does not fail because nobody could be shown how it does."""
+    """A fit goes on although its page is not brought up to date."""
     if sent.cancelled() or sent.exception() is not None:
         logger.info("the scheduler was not told of recorded evaluations")
 
 
 @contextlib.contextmanager
-def record(name: str) -> Iterator[Run]:
+def record(name: str) -> Iterator[RunRecord]:
     """A context whose gradients make a run: value, gradient norm and step of each evaluation.
 
     The page *Descent* of a cluster that ``dg.dashboards.mount`` was called for shows it live, and
     ``dg.report`` draws it. Yields the run: ``run.shown`` are its rows, every one up to 2,048, then
-    every second, fourth ... one. What counts are calls of ``dg.value_and_grad`` and ``dg.grad``, in
+    every second, fourth ... one. A run counts calls of ``dg.value_and_grad`` and ``dg.grad``, in
     all threads.
 
     Raises
@@ -157,7 +156,7 @@ def record(name: str) -> Iterator[Run]:
         raise TypeError(
             f"the name of a run that dg.record makes must be a string; found {describe(name)}"
         )
-    observer = RunObserver(Run(name, time.time()))
+    observer = RunObserver(RunRecord(name, time.time()))
     with observed_by(observer):
         try:
             yield observer.run

@@ -1,11 +1,11 @@
 """Palette: the colours of models and stages, in pages, reports, progress and pictures.
 
-A model has a hue, and a stage a shade of it: forward light, backward dark. The hues are those of
+A model has a hue, and a stage a shade of it: forward light, backward dark. The hues are six of
 Okabe and Ito that stay apart for the colour-blind in light and dark shades.
 """
 
 HUES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#6B6B6B")
-SHADES = {  # of a hue: how much white (> 0) or black (< 0) is mixed in
+SHADES = {  # how much white (> 0) or black (< 0) is mixed into a hue
     "value": 0.72,
     "forward": 0.45,
     "tangent": 0.20,
@@ -18,11 +18,13 @@ INK = "#7B7B7B"  # reads equally well on white and on black
 
 def shade(number: int, stage: str) -> str:
     """The colour of a stage of the model with this number."""
-    base = HUES[number % len(HUES)]
     amount = SHADES[stage]
     target = 255 if amount > 0 else 0
-    mixed = [
-        round(part + (target - part) * abs(amount))
-        for part in (int(base[place : place + 2], 16) for place in (1, 3, 5))
-    ]
+    hue = channels(HUES[number % len(HUES)])
+    mixed = [round(channel + (target - channel) * abs(amount)) for channel in hue]
     return "#{:02X}{:02X}{:02X}".format(*mixed)
+
+
+def channels(colour: str) -> list[int]:
+    """Red, green and blue of a colour, up to 255."""
+    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]

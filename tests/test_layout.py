@@ -49,14 +49,13 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "pytensor": ["adapters.pytensor_ops"],
     "bokeh": ["dashboards.pages"],
     "graphviz": ["dashboards.drawing", "derivatives.preview"],
-    "rich": ["dashboards.progress", "dashboards.screens"],
+    "rich": ["dashboards.progress"],
     "scipy": [
         *("autodiff.rules", "scipy", "autodiff.values.rows", "autodiff.values.slopes"),
         *("autodiff.programs.special_calls", "autodiff.programs.density_calls"),
     ],
 }
-LOCAL = ["dashboards.recorder", "dashboards.grains", "dashboards.palette", "dashboards.screens"]
-LOCAL += ["dashboards.drawing", "tasks.allocator"]
+LOCAL = ["dashboards.recorder", "dashboards.palette", "dashboards.drawing", "tasks.allocator"]
 
 
 def name_of(path):

@@ -1,16 +1,21 @@
-"""Pages: the recorder's pictures on the dashboard of Dask's scheduler; needs Bokeh.
+"""Pages: the recorder's pictures on the dashboard of Dask's scheduler and in reports; needs Bokeh.
 
-The only modules that know Bokeh are here: a view for each page, ``style``, and this one, which puts
-them on the dashboard by what ``distributed`` has for its own pages, but does not document.
+A module for each page has the table of its plots; ``plots`` draws them. This one puts the pages on
+the dashboard as ``distributed`` puts its own there, which it does not document.
 """
 
 import functools
+import html
 import pathlib
+import time
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import distributed.http.utils
 import jinja2
+from bokeh.embed import file_html
+from bokeh.layouts import column
+from bokeh.resources import INLINE
 from bokeh.server.tornado import BokehTornado
 from distributed import Scheduler
 from distributed.dashboard.core import BokehApplication
@@ -19,38 +24,18 @@ from tornado.ioloop import IOLoop
 from tornado.web import RequestHandler
 
 from daskgrad.autodiff.values import clock
-from daskgrad.dashboards.pages.descent import DescentView
-from daskgrad.dashboards.pages.gradient import GradientView
-from daskgrad.dashboards.pages.graph import GraphView
-from daskgrad.dashboards.pages.memory import MemoryView
-from daskgrad.dashboards.pages.models import ModelsView
-from daskgrad.dashboards.pages.view import View
+from daskgrad.dashboards.pages import descent, gradient, graph, memory, models
+from daskgrad.dashboards.pages.plots import Page, View, empty, text
 from daskgrad.dashboards.recorder import Recorder
+
+PAGES = (gradient.PAGE, graph.PAGE, memory.PAGE, models.PAGE, descent.PAGE)
 
 UPDATE_EVERY = 500  # milliseconds, or less often: see ``Turns``
 SHARE = 0.02  # of the scheduler's time, for the updates of all open pages together
 
 
-class Page(NamedTuple):
-    """One page: its name, its route, and what makes its view of a recorder."""
-
-    name: str
-    route: str
-    view: type[View]
-
-
-PAGES = (
-    Page("Gradient", "gradient", GradientView),
-    Page("Graph", "gradient-graph", GraphView),
-    Page("Memory", "gradient-memory", MemoryView),
-    Page("Models", "gradient-models", ModelsView),
-    Page("Descent", "gradient-descent", DescentView),
-)
-
 NARROWER = "@media screen and (max-width: 1180px) { .navbar li a { padding: 11px 9px; } }\n"
-
 HTTP = pathlib.Path(distributed.http.utils.__file__).parent
-STATIC = HTTP / "static"
 FOLDERS = [pathlib.Path(__file__).parent, HTTP / "templates"]
 templates = jinja2.Environment(loader=jinja2.FileSystemLoader(FOLDERS), autoescape=False)
 
@@ -61,7 +46,7 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
     RuntimeError if the scheduler has no dashboard.
     """
     http: Any = scheduler.http_application
-    stock = next((each for each in http.applications if isinstance(each, BokehTornado)), None)
+    stock = next((app for app in http.applications if isinstance(app, BokehTornado)), None)
     if stock is None:
         raise RuntimeError(
             "the scheduler has no dashboard, so it cannot show gradients: start it with a "
@@ -72,8 +57,8 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
     variables["plots"] += [
         {"url": page.route, "name": f"Gradient: {page.name}"} for page in PAGES[1:]
     ]
-    fill, turns = functools.partial(document, recorder), Turns()
-    documents = {f"/{page.route}": functools.partial(fill, page, turns) for page in PAGES}
+    fill = functools.partial(document, recorder, Turns())
+    documents = {f"/{page.route}": functools.partial(fill, page) for page in PAGES}
     application = BokehApplication(
         documents, scheduler, prefix=stock.prefix, template_variables=variables
     )
@@ -86,12 +71,11 @@ def attach(scheduler: Scheduler, recorder: Recorder) -> None:
 def make_room(http: Any, prefix: str) -> None:
     """Serves the dashboard's style sheet with narrower entries for the navigation bar.
 
-    At 1,000 pixels one entry more would make the bar wrap, and cover what is below it.
+    At 1,000 pixels one more entry would make the bar wrap, and cover the page below it.
     """
-    sheet = STATIC.joinpath("css/base.css").read_text() + NARROWER
-    http.add_handlers(
-        ".*$", [(f"{prefix.rstrip('/')}/statics/css/base.css", Sheet, {"sheet": sheet})]
-    )
+    sheet = HTTP.joinpath("static/css/base.css").read_text() + NARROWER
+    path = f"{prefix.rstrip('/')}/statics/css/base.css"
+    http.add_handlers(".*$", [(path, Sheet, {"sheet": sheet})])
 
 
 class Sheet(RequestHandler):
@@ -106,8 +90,11 @@ class Sheet(RequestHandler):
 
 
 class Turns:
-    """When each open page of a scheduler is updated: the more there are, and the longer an update
-    takes, the less often, so that the scheduler has its time for tasks."""
+    """Decides when each open page of a scheduler is updated.
+
+    The more pages are open, and the longer an update takes, the less often it is: the scheduler has
+    its time for tasks.
+    """
 
     def __init__(self) -> None:
         self._due: weakref.WeakKeyDictionary[View, float] = weakref.WeakKeyDictionary()
@@ -126,13 +113,54 @@ class Turns:
 
 
 def document(
-    recorder: Recorder, page: Page, turns: Turns, scheduler: Any, extra: dict[str, Any], doc: Any
+    recorder: Recorder, turns: Turns, page: Page, scheduler: Any, extra: dict[str, Any], doc: Any
 ) -> None:
     """Fills a browser's document, and updates it as long as it is open."""
-    view = page.view(recorder)
+    view = View(page, recorder)
     turns.add(view)
     doc.title = f"{page.name}: daskgrad"
     doc.template = templates.get_template("page.html")
     doc.template_variables.update(extra, tabs=PAGES, tab=page)
     doc.add_root(view.layout)
     doc.add_periodic_callback(functools.partial(turns.update, view), UPDATE_EVERY)
+
+
+# -------------------------------------------------------------------------------------------------
+# Report: all pages, one below the other, in one HTML file.
+
+REPORT = jinja2.Template(
+    """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
+  :root { color-scheme: light dark; }
+  html { background: light-dark(#FFFFFF, #15191E); }
+  body { margin: 0 auto; padding: 8px 20px; max-width: 1600px; }
+</style>
+{{ bokeh_css }}
+{{ bokeh_js }}
+</head>
+<body>
+{{ plot_div }}
+{{ plot_script }}
+</body>
+</html>"""
+)
+
+
+def report_page(recorder: Recorder, title: str) -> str:
+    """The HTML of a report; pages without records are left out."""
+    shown = []
+    for page in PAGES:
+        if page.is_something(recorder):
+            view = View(page, recorder, is_report=True)
+            shown += [text(f"<h2>{page.name}</h2>"), view.layout]
+    if not shown:
+        shown = [empty("Nothing was evaluated in this context.", "dg.value_and_grad(fun)(x)")]
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recorder.begin))
+    head = text(f"<h1>{html.escape(title)}</h1>recorded from {when} on")
+    layout = column(head, *shown, sizing_mode="stretch_width")
+    return file_html(layout, INLINE, title=title, template=REPORT)

@@ -1,33 +1,20 @@
 """Graph: the forward graph on the left, and its mirror, the backward graph, on the right."""
 
+import functools
 import itertools
-from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from daskgrad.autodiff.values import descriptions
-from daskgrad.dashboards.pages import ranges, style
-from daskgrad.dashboards.pages.view import View, replace, source_of
+from daskgrad.dashboards.pages import plots
+from daskgrad.dashboards.pages.gradient import current_of, is_direct_now
 from daskgrad.dashboards.palette import INK
-from daskgrad.dashboards.recorder import Evaluation, GraphNode
+from daskgrad.dashboards.recorder import EvaluationRecord, GraphNode, Recorder, edges_of
 
-MARGIN = 0.06  # of the figure, around the nodes
-LABELLED = 60  # names at most: one for the tasks of a stage and model that are side by side
+WIDEST = 24  # tasks side by side; of a wider graph a dot is a stage and model
+LABELLED = 60  # names at most
 DOWN = ("forward", "value", "tangent")  # the stages of the forward graph
-NAMES = ("x", "y", "text")
-NODES: tuple[str, ...] = (
-    "x",
-    "y",
-    "fill",
-    "line",
-    "width",
-    "alpha",
-    "model",
-    "stage",
-    "state",
-    "took",
-)
-NODES += ("worker", "count")
-EDGES = ("x0", "y0", "x1", "y1", "dash")
 
 STATES = {  # opacity of the filling, and width of the outline
     "waiting": (0.0, 1.2),
@@ -36,183 +23,146 @@ STATES = {  # opacity of the filling, and width of the outline
     "released": (0.45, 1.2),
     "failed": (1.0, 3.5),
 }
+LEGEND = (
+    "<b>Left</b>: forward, downwards. <b>Right</b>: backward, upwards, each task at the height of "
+    "the one that it pulls back. Hollow: waiting; thick outline: running; full: done; pale: done "
+    "and released."
+)
+GROUPED = " One node stands for all tasks of a stage and model."
+DIRECT = (
+    "<b>Now sums run by direct calls of workers, which have no graph.</b> This is the latest "
+    "evaluation by tasks. "
+)
+
+Nodes = Mapping[Hashable, GraphNode]
+Places = Mapping[Hashable, tuple[float, float]]
+
+SPAN = functools.partial(plots.around, margin=0.08)
+EDGES = {"line_color": INK, "line_alpha": 0.55, "line_dash": "dash"}
+NODES = {"fill_color": "fill", "fill_alpha": "alpha", "line_color": "line", "line_width": "width"}
+GRAPH = plots.Plot(
+    "graph",
+    "",
+    plots.Axis("", "x", SPAN, ticks=lambda axis: axis.update(visible=False)),
+    plots.Axis("", "y", SPAN, ticks=lambda axis: axis.update(visible=False)),
+    [
+        plots.glyph("segment", "edges", "x0 y0 x1 y1", **EDGES),
+        plots.glyph("scatter", "nodes", "x y", size=16, **NODES),
+        plots.labels("names", x="x", y="y", text_align="center", y_offset="offset"),
+    ],
+    height=560,
+    has_grid=False,
+    tools="pan,wheel_zoom,reset,save",
+)
 
 
-class Shown(NamedTuple):
-    """A node as it is drawn: a task, or all tasks of a stage and model."""
+def draw(view: plots.View) -> None:
+    evaluation = current_of(view.recorder, view.is_report)
+    assert evaluation is not None
+    nodes = None if evaluation.nodes is None else drawn_tasks(evaluation.nodes)
+    places = {} if nodes is None else places_of(nodes)
+    widths = Counter([y for _, y in places.values()]).values()
+    is_grouped = nodes is None or max(widths) > WIDEST
+    if is_grouped:
+        nodes = groups(view.recorder, evaluation)
+        places = places_of(nodes)
+    assert nodes is not None
+    is_past = not view.is_report and is_direct_now(view.recorder, evaluation)
+    view.write("header", (DIRECT if is_past else "") + LEGEND + (GROUPED if is_grouped else ""))
+    view.put("nodes", [dot(view, node, places[key]) for key, node in nodes.items()])
+    view.put("names", names(view.recorder, nodes, places))
+    pairs = [(s, key) for key, node in nodes.items() for s in node.inputs if s in nodes]
+    edges = [
+        (*places[source], *places[key], dash)
+        for source, key in pairs
+        if (dash := dash_of(nodes[source], nodes[key], places[source][1] == places[key][1]))
+    ]
+    view.put("edges", edges)
 
-    stage: str
-    model: str
-    state: str
-    inputs: list[Hashable]
-    took: str
-    worker: str
-    tasks: str
+
+def dot(view: plots.View, node: GraphNode, place: tuple[float, float]) -> tuple:
+    alpha, width = STATES[node.state]
+    colour = view.colour(node.model, node.stage)
+    fill = plots.FAILED if node.state == "failed" else colour
+    model, took = view.recorder.called(node.model), descriptions.seconds(node.seconds)
+    texts = (model, node.stage, node.state, took, node.worker, node.tasks or "1")
+    return (*place, fill, colour, width, alpha, *texts)
 
 
-class GraphView(View):
-    """The page *Graph*."""
-
-    nothing = (
-        "No graph has been evaluated yet: sums over placed items are called directly, and have "
-        "none. Others have one, for example:",
-        "dg.value_and_grad(lambda x: loss(layer(x)))(x)",
-    )
-
-    @property
-    def has_something(self) -> bool:
-        return bool(self.recorder.evaluations)
-
-    def build(self) -> list[Any]:
-        self.header = style.text()
-        self.nodes, self.edges = source_of(*NODES), source_of(*EDGES)
-        self.names = source_of(*NAMES)
-        made = self.figure = style.plot("", "", "", height=560, tools="pan,wheel_zoom,reset,save")
-        made.axis.visible = made.grid.visible = False
-        made.segment(
-            "x0",
-            "y0",
-            "x1",
-            "y1",
-            source=self.edges,
-            line_color=INK,
-            line_alpha=0.55,
-            line_dash="dash",
-        )
-        nodes = self._circles = made.scatter(
-            "x",
-            "y",
-            source=self.nodes,
-            size=16,
-            fill_color="fill",
-            fill_alpha="alpha",
-            line_color="line",
-            line_width="width",
-        )
-        rows = [("model", "@model"), ("stage", "@stage"), ("state", "@state"), ("took", "@took")]
-        style.hover(made, [*rows, ("where", "@worker"), ("tasks", "@count")], [nodes])
-        style.labels(made, self.names, text_align="center", y_offset=11)
-        return [self.header, made]
-
-    def draw(self) -> None:
-        current = self.current
-        assert current is not None
-        shown = self._tasks(current.nodes) if current.nodes is not None else self._groups(current)
-        self.header.text = (
-            "<b>Left</b>: forward, downwards. <b>Right</b>: backward, upwards, each task at the "
-            "height of the one that it pulls back. Hollow: waiting; thick outline: running; "
-            "full: done; pale: done and released."
-        )
-        if current.nodes is None:
-            self.header.text += " One node stands for all tasks of a stage and model."
-        self._draw(shown, places_of(shown))
-
-    def _draw(self, shown: dict[Hashable, Shown], places: dict[Hashable, Any]) -> None:
-        xs, ys = zip(*places.values(), strict=True)
-        ranges.show(self.figure.x_range, *ranges.around(xs, MARGIN))
-        ranges.show(self.figure.y_range, *ranges.around(ys, MARGIN))
-        self._circles.glyph.size = 16 if len(shown) <= 120 else 9
-        rows = []
-        for key, node in shown.items():
-            alpha, width = STATES[node.state]
-            colour = self.colour(node.model, node.stage)
-            model = self.recorder.called(node.model)
-            fill = style.FAILED if node.state == "failed" else colour
-            look = (fill, colour, width, alpha, model, node.stage, node.state)
-            rows.append((*places[key], *look, node.took, node.worker, node.tasks or "1"))
-        replace(self.nodes, rows, NODES)
-        replace(self.names, self._names(shown, places), NAMES)
-        edges = [
-            (*places[source], *places[key], dash_of(shown[source], node))
-            for key, node in shown.items()
-            for source in node.inputs
-            if source in shown and is_drawn(places[source], places[key], shown[source], node)
-        ]
-        replace(self.edges, edges, EDGES)
-
-    def _names(self, shown: dict[Hashable, Shown], places: dict[Hashable, Any]) -> list[tuple]:
-        """One name for neighbours in a layer that are of one stage and model."""
-
-        def kind(key: Hashable) -> tuple[float, str, str]:
-            return places[key][1], shown[key].stage, shown[key].model
-
-        rows = []
-        in_layers = sorted(shown, key=lambda key: places[key][::-1])
-        for (y, _, model), neighbours in itertools.groupby(in_layers, kind):
+def names(recorder: Recorder, nodes: Nodes, places: Places) -> list[tuple]:
+    """One name for neighbours with one stage and model; every second name is higher."""
+    rows = []
+    in_layers = sorted(nodes, key=lambda key: places[key][::-1])
+    for y, layer in itertools.groupby(in_layers, lambda key: places[key][1]):
+        kinds = itertools.groupby(layer, lambda key: (nodes[key].model, nodes[key].stage))
+        for n, ((model, _), neighbours) in enumerate(kinds):
             keys = list(neighbours)
-            many = f" × {len(keys)}" if len(keys) > 1 else ""
-            count = shown[keys[0]].tasks
-            name = f"{style.shortened(self.recorder.called(model), 18)}{many} {count}".strip()
-            rows.append(((places[keys[0]][0] + places[keys[-1]][0]) / 2, y, name))
-        return rows if len(rows) <= LABELLED else []
-
-    def _tasks(self, nodes: Mapping[Hashable, GraphNode]) -> dict[Hashable, Shown]:
-        """All tasks but those that only hold a model, which several others take in."""
-        models = {node.model for node in nodes.values() if node.stage == "forward"}
-        return {
-            key: Shown(
-                node.stage,
-                node.model,
-                node.state,
-                list(node.inputs),
-                descriptions.seconds(node.seconds),
-                node.worker,
-                "",
-            )
-            for key, node in nodes.items()
-            if node.stage != "value" or node.inputs or node.model not in models
-        }
-
-    def _groups(self, evaluation: Evaluation) -> dict[Hashable, Shown]:
-        inputs: dict[Any, list[Hashable]] = {}
-        for source, target in evaluation.edges:
-            if source != target:
-                inputs.setdefault(target, []).append(source)
-        shown: dict[Hashable, Shown] = {}
-        for kind, count in evaluation.counts.items():
-            done = min(count.done, count.total)
-            state = "running" if done else "waiting"
-            state = "failed" if count.failed else "done" if done == count.total else state
-            costs = self.recorder.models.get(kind[1])
-            spent = [0, 0.0] if costs is None else costs.stages.get(kind[0], [0, 0.0])
-            told = (descriptions.seconds(spent[1]), "all workers", f"{done:,} / {count.total:,}")
-            stage, model = kind
-            shown[kind] = Shown(stage, model, state, inputs.get(kind, []), *told)
-        return shown
+            count = f" × {len(keys)}" if len(keys) > 1 else nodes[keys[0]].tasks
+            x = (places[keys[0]][0] + places[keys[-1]][0]) / 2
+            name = f"{plots.shortened(recorder.called(model), 18)}{count}"
+            rows.append((x, y, name, -11 - 13 * (n % 2)))
+    return rows if len(rows) <= LABELLED else []
 
 
-def is_drawn(start: Any, stop: Any, source: Shown, target: Shown) -> bool:
-    """Of what goes from the forward to the backward graph, only a task's own pullback."""
-    is_across = source.stage in DOWN and target.stage not in DOWN
-    return not is_across or (start[1] == stop[1] and source.model == target.model)
+def drawn_tasks(nodes: Nodes) -> Nodes:
+    """Leaves out tasks that only hold a model, which several others take in."""
+    models = {node.model for node in nodes.values() if node.stage == "forward"}
+    return {
+        key: node
+        for key, node in nodes.items()
+        if node.stage != "value" or node.inputs or node.model not in models
+    }
 
 
-def dash_of(source: Shown, target: Shown) -> str:
-    """Dashed is what goes from the forward graph to the backward graph: pullbacks."""
-    is_across = source.stage in DOWN and target.stage not in DOWN
-    return "4 4" if is_across else "solid"
+def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
+    """A node for all tasks of a stage and model."""
+    nodes = {}
+    for kind, count in evaluation.counts.items():
+        stage, model = kind
+        done = min(count.done, count.total)
+        state = "done" if done == count.total else "running" if done else "waiting"
+        node = GraphNode(stage, model, [], "failed" if count.failed else state, "all workers")
+        node.tasks = f" {done:,} / {count.total:,}"
+        if model in recorder.models:
+            node.seconds = recorder.models[model].seconds.get(stage, 0.0)
+        nodes[kind] = node
+    edges = evaluation.edges if evaluation.nodes is None else edges_of(evaluation.nodes)
+    for source, target in sorted(edges):
+        if source != target:
+            nodes[target] = replace(nodes[target], inputs=[*nodes[target].inputs, source])
+    return nodes
 
 
-def places_of(shown: Mapping[Hashable, Shown]) -> dict[Hashable, tuple[float, float]]:
-    """Where each node is: forward ones in layers downwards, backward ones mirrored on the right."""
-    depths = depths_of(shown)
-    forward = {key: depths[key] for key, node in shown.items() if node.stage in DOWN}
-    backward = {key: depth for key, depth in depths.items() if key not in forward}
-    left = spread(forward, shown)
-    right = spread(backward, shown)
-    wide = max([abs(x) for x in [*left.values(), *right.values()]], default=0.0)
-    places = {key: (x - wide - 1.0, -depths[key]) for key, x in left.items()}
-    return places | {key: (wide + 1.0 - x, -depths[key]) for key, x in right.items()}
+def dash_of(source: GraphNode, target: GraphNode, is_beside: bool) -> str | None:
+    """Dashed is the edge from a forward task to its backward task; no other edge goes across."""
+    if source.stage not in DOWN or target.stage in DOWN:
+        return "solid"
+    return "4 4" if is_beside and source.model == target.model else None
 
 
-def depths_of(shown: Mapping[Hashable, Shown]) -> dict[Hashable, float]:
-    """The layer of each node: a backward task's is that of its forward task."""
+# ------------------------------------------------------------------------------------------ layout
+
+
+def places_of(nodes: Nodes) -> dict[Hashable, tuple[float, float]]:
+    """Forward nodes in layers downwards, backward ones mirrored on the right."""
+    depths = depths_of(nodes)
+    down = [key for key in nodes if nodes[key].stage in DOWN]
+    up = [key for key in nodes if nodes[key].stage not in DOWN]
+    left = spread(nodes, sorted(down, key=depths.__getitem__), depths)
+    right = spread(nodes, sorted(up, key=depths.__getitem__, reverse=True), depths)
+    width = max([abs(x) for x in [*left.values(), *right.values()]], default=0.0)
+    places = {key: (x - width - 1.0, -depths[key]) for key, x in left.items()}
+    return places | {key: (width + 1.0 - x, -depths[key]) for key, x in right.items()}
+
+
+def depths_of(nodes: Nodes) -> dict[Hashable, float]:
+    """The layer of each node: a backward task is beside its forward task."""
     depths: dict[Hashable, float] = {}
-    for key in sorted_nodes(shown):
-        node = shown[key]
+    for key in inputs_first(nodes):
+        node = nodes[key]
         known = [source for source in node.inputs if source in depths]
-        down = [depths[source] for source in known if shown[source].stage in DOWN]
-        up = [depths[source] for source in known if shown[source].stage not in DOWN]
+        down = [depths[source] for source in known if nodes[source].stage in DOWN]
+        up = [depths[source] for source in known if nodes[source].stage not in DOWN]
         if node.stage in DOWN:
             depths[key] = max(down, default=-1.0) + 1.0
         elif node.stage == "backward" and down:
@@ -222,43 +172,53 @@ def depths_of(shown: Mapping[Hashable, Shown]) -> dict[Hashable, float]:
     return depths
 
 
-def sorted_nodes(shown: Mapping[Hashable, Shown]) -> list[Hashable]:
-    """The nodes, each after those that it refers to."""
-    done: dict[Hashable, None] = {}
-    for first in shown:
-        stack, open_nodes = [first], set()
+def inputs_first(nodes: Nodes) -> list[Hashable]:
+    """The nodes, each after its inputs; groups may be inputs of each other, in a circle."""
+    ordered: dict[Hashable, None] = {}
+    for first in nodes:
+        stack, begun = [first], set()
         while stack:
             key = stack[-1]
-            waiting = [
-                s for s in shown[key].inputs if s in shown and s not in done and s not in open_nodes
-            ]
-            open_nodes.add(key)
-            if waiting:
-                stack.extend(waiting)
+            begun.add(key)
+            inputs = nodes[key].inputs
+            missing = [s for s in inputs if s in nodes and s not in ordered and s not in begun]
+            if missing:
+                stack.extend(missing)
             else:
-                done[stack.pop()] = None
-    return list(done)
+                ordered[stack.pop()] = None
+    return list(ordered)
 
 
 def spread(
-    depths: Mapping[Hashable, float], shown: Mapping[Hashable, Shown]
+    nodes: Nodes, keys: Iterable[Hashable], depths: Mapping[Hashable, float]
 ) -> dict[Hashable, float]:
-    """The place of each node in its layer, near those that it refers to."""
-    layers: dict[float, list[Hashable]] = {}
-    for key, depth in depths.items():
-        layers.setdefault(depth, []).append(key)
+    """The place of each node in its layer, near its inputs; layers come after their inputs'."""
     places: dict[Hashable, float] = {}
-    for depth in sorted(layers, reverse=shown_is_backward(depths, shown)):
 
-        def wanted(key: Hashable) -> float:
-            near = [places[source] for source in shown[key].inputs if source in places]
-            return sum(near) / len(near) if near else 0.0
+    def wanted(key: Hashable) -> float:
+        near = [places[source] for source in nodes[key].inputs if source in places]
+        return sum(near) / len(near) if near else 0.0
 
-        ordered = sorted(layers[depth], key=wanted)
-        for number, key in enumerate(ordered):
-            places[key] = number - (len(ordered) - 1) / 2
+    for _, neighbours in itertools.groupby(keys, depths.__getitem__):
+        layer = sorted(neighbours, key=wanted)
+        places |= {key: n - (len(layer) - 1) / 2 for n, key in enumerate(layer)}
     return places
 
 
-def shown_is_backward(depths: Mapping[Hashable, float], shown: Mapping[Hashable, Shown]) -> bool:
-    return bool(depths) and shown[next(iter(depths))].stage not in DOWN
+PAGE = plots.Page(
+    "Graph",
+    "gradient-graph",
+    {
+        "nodes": "x y fill line width alpha | model stage state took where tasks",
+        "edges": "x0 y0 x1 y1 dash",
+        "names": "x y text offset",
+    },
+    ["header", GRAPH],
+    draw,
+    lambda recorder: bool(recorder.evaluations),
+    (
+        "No graph has been evaluated yet: sums over placed items are called directly, and have "
+        "none. Others have one, for example:",
+        "dg.value_and_grad(lambda x: loss(layer(x)))(x)",
+    ),
+)

@@ -2,6 +2,7 @@
 after workers, clients and whole clusters have come and gone.
 """
 
+import math
 import urllib.request
 from html.parser import HTMLParser
 
@@ -16,13 +17,13 @@ import daskgrad as dg
 
 pytest.importorskip("bokeh")
 from bokeh.document import Document
-from bokeh.models import FactorRange, Range, Range1d
+from bokeh.models import Range, Range1d
 
 from daskgrad.dashboards.local import LocalObserver
-from daskgrad.dashboards.pages import PAGES, SHARE, Turns, ranges
-from daskgrad.dashboards.pages.gradient import state_of
+from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
+from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
-from daskgrad.dashboards.recorder import Recorder
+from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
 from daskgrad.tasks.observers import observed_by
 
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
@@ -111,9 +112,14 @@ def test_direct_calls_and_recorded_runs_are_counted(mounted):
         for _ in range(20):
             gradient(X)
         wait_until(lambda: records.call_count == 40)
+        wait_until(lambda: placed_bytes(records) > 0)
     wait_until(lambda: [run.count for run in records.runs.values()] == [20])
     assert sorted(records.models["likely"].blocks) == [0, 1, 2, 3]
-    wait_until(lambda: len(records.memory) > 0)
+
+
+def placed_bytes(records):
+    samples = list(records.memory)[-1:]
+    return sum([held.get("placed items", 0) for s in samples for held in s.held.values()])
 
 
 def test_nothing_is_recorded_where_it_is_not_mounted(client):
@@ -149,13 +155,21 @@ def test_two_clusters_of_one_process_have_records_of_their_own(mounted):
 
 def test_a_worker_that_dies_leaves_the_memory(frail):
     dg.dashboards.mount(frail)
-    plugin = frail.cluster.scheduler.plugins["daskgrad-recorder"]
     _, pullback = dg.vjp(graph, X)
-    address, *_ = {where for where, *_ in plugin._held.values()}
+
+    def sample(dask_scheduler):
+        dask_scheduler.plugins["daskgrad-recorder"].sample()
+
+    def holders():
+        frail.run_on_scheduler(sample)
+        held = recorder_of(frail).memory[-1].held.items()
+        return [address for address, kinds in held if kinds.get("pullbacks")]
+
+    address, *_ = holders()
     kill(frail, address)
-    wait_until(lambda: address not in {where for where, *_ in [*plugin._held.values()]})
+    wait_until(lambda: address not in holders())
     assert len(pullback(1.0)[0]) == 3
-    drawn(PAGES[2], plugin.recorder)
+    drawn(PAGES[2], recorder_of(frail))
 
 
 @pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning")  # by others, when
@@ -183,7 +197,7 @@ def test_a_scheduler_that_preloads_the_pages_has_them():
 def drawn(page, recorder):
     """What the data sources of a view hold after one update, by column."""
     document = Document()
-    view = page.view(recorder)
+    view = View(page, recorder)
     document.add_root(view.layout)
     view.update()
     document.validate()
@@ -193,9 +207,9 @@ def drawn(page, recorder):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_of_nothing_says_what_to_do(page):
     view = drawn(page, Recorder())
-    assert view._empty.visible
-    assert not view._drawn.visible
-    assert "<code>" in view._empty.text
+    assert view.empty.visible
+    assert not view.drawn.visible
+    assert "<code>" in view.empty.text
 
 
 @pytest.fixture(scope="module")
@@ -211,8 +225,8 @@ def full():
 
 def test_the_gradient_page_shows_what_ran(full):
     view = drawn(PAGES[0], full)
-    assert sum(view.cells.data["total"]) == view.current.total
-    assert len(view.bars.data["left"]) == full.task_count
+    assert sum(view.sources["cells"].data["total"]) == current_of(full, False).total
+    assert len(view.sources["bars"].data["left"]) == full.task_count
     assert full.task_count == sum([each.total for each in full.evaluations.values()])
 
 
@@ -221,57 +235,146 @@ def test_the_graph_page_mirrors_forward_and_backward():
     with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
         dg.value_and_grad(graph)(X)
     view = drawn(PAGES[1], found)
-    places = list(zip(view.nodes.data["stage"], view.nodes.data["model"], strict=True))
-    height = dict(zip(places, view.nodes.data["y"], strict=True))
-    side = dict(zip(places, view.nodes.data["x"], strict=True))
+    places = list(
+        zip(view.sources["nodes"].data["stage"], view.sources["nodes"].data["model"], strict=True)
+    )
+    height = dict(zip(places, view.sources["nodes"].data["y"], strict=True))
+    side = dict(zip(places, view.sources["nodes"].data["x"], strict=True))
     for model in (EVIL, "total"):
         assert height["forward", model] == height["backward", model]
         assert side["forward", model] < 0 < side["backward", model]
-    assert set(view.nodes.data["state"]) == {"done"}
+    assert set(view.sources["nodes"].data["state"]) == {"done"}
+
+
+def test_a_wide_graph_is_drawn_by_stage_and_model():
+    records = Recorder()
+    leaves = [(("forward", n), "forward", "leaf", ()) for n in range(60)]
+    records.plan("e", [*leaves, ("top", "forward", "sum", [key for key, *_ in leaves])])
+    view = drawn(PAGES[1], records)
+    assert view.sources["names"].data["text"] == ["sum 0 / 1", "leaf 0 / 60"]
+    assert len(view.sources["edges"].data["x0"]) == 1
+    assert "One node stands for all tasks" in view.texts["header"].text
+
+
+def test_names_side_by_side_are_at_two_heights():
+    records = Recorder()
+    records.plan("e", [(n, "forward", f"model {n}", ()) for n in range(3)])
+    assert drawn(PAGES[1], records).sources["names"].data["offset"] == [-11, -24, -11]
+
+
+def test_pages_say_that_sums_run_by_direct_calls_now():
+    """What they show then is over: the latest evaluation that was a graph."""
+    found = Recorder()
+    with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
+        dg.value_and_grad(graph)(X)
+    texts = [drawn(PAGES[0], found).texts["progress"], drawn(PAGES[1], found).texts["header"]]
+    assert [text.text for text in texts if "direct calls" in text.text] == []
+    stop = next(iter(found.evaluations.values())).stop
+    found.add_call(CallRecord("likely", "tcp://a:1", stop + 1.0, stop + 2.0, 3, 6, 0.3))
+    view = drawn(PAGES[0], found)
+    assert "sums now run by direct calls" in view.texts["progress"].text
+    assert "a:1\ndirect calls" in view.figures["time line"].yaxis.major_label_overrides.values()
+    assert "Now sums run by direct calls" in drawn(PAGES[1], found).texts["header"].text
+
+
+def test_the_memory_page_has_the_range_of_what_is_held():
+    """A limit of some GiB, in which a few kB would not be seen, stands beside the worker."""
+    found = Recorder()
+    held = {"pullbacks": 3000, "values": 1000, "process": 2**28, "spilled": 0}
+    found.add_memory(MemorySample(found.begin, {"tcp://a:1": held}, {"tcp://a:1": 2**32}, 0))
+    view = drawn(PAGES[2], found)
+    assert 4000 < view.figures["workers"].x_range.end < 4400
+    labels = view.figures["workers"].yaxis.major_label_overrides
+    assert labels == {0.5: "a:1\nuses 256 MiB of 4 GiB"}
+    legend = view.figures["over time"].legend[0].items
+    assert [item.label["value"] for item in legend if item.visible] == ["pullbacks", "values"]
+
+
+def test_a_run_that_is_hidden_leaves_the_ranges():
+    """All runs are on one logarithmic axis, above the lowest value of all, whatever its sign."""
+    found = Recorder()
+    for name, values in (("fit", [5.0, -2.0, -3.0]), ("diverges", [5.0, 1e30])):
+        rows = [Row(n, float(n), value, 1.0, 1.0) for n, value in enumerate(values)]
+        found.add_rows(name, name, found.begin, rows)
+    view = drawn(PAGES[4], found)
+    heights = view.sources["run 0"].data["above"]
+    assert (heights[:2], math.isnan(heights[2])) == ([8.0, 1.0], True)
+    made = view.figures["Value above the lowest of all runs by evaluation"]
+    legend = made.legend[0].items
+    assert [item.label["value"] for item in legend if item.visible] == ["fit", "diverges"]
+    assert made.y_range.end > 1e30
+    drawn_glyphs = [glyph for plot in view.figures.values() for glyph in plot.renderers]
+    (line,) = legend[1].renderers
+    linked = {callback.args["other"] for callback in line.js_property_callbacks["change:visible"]}
+    assert linked | {line} == {glyph for glyph in drawn_glyphs if glyph.name == "run 1"}
+    for glyph in linked:  # as a click on the legend does in the browser
+        glyph.visible = False
+    line.visible = False
+    assert made.y_range.end == 12.0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_browsers_find_out_no_range(page, full):
     """They would send each one back, also to pages that are being closed."""
     found = [*drawn(page, full).layout.select({"type": Range})]
-    assert {type(each) for each in found} <= {Range1d, FactorRange}
-    assert all(
-        (each.start, each.end) == (each.reset_start, each.reset_end)
-        for each in found
-        if isinstance(each, Range1d)
-    )
+    assert {type(each) for each in found} <= {Range1d}
+    assert all((each.start, each.end) == (each.reset_start, each.reset_end) for each in found)
+
+
+def test_the_time_line_gets_what_is_new_and_a_lane_for_each_thread():
+    found = Recorder()
+    view = drawn(PAGES[0], found)
+
+    def add(number, thread):
+        times = (found.begin + number, found.begin + number + 0.5)
+        found.add_task(Task(number, "forward", "m", "e", "tcp://a:1", thread, *times))
+
+    lanes = []
+    for number, thread in enumerate([7, 7, 3, 7]):
+        add(number, thread)
+        view.update()
+        view.update()
+        bars = view.sources["bars"].data
+        assert bars["left"] == pytest.approx(list(range(number + 1)))
+        lanes.append([int(top) for top in bars["top"]])
+    assert lanes == [[0], [0, 0], [1, 1, 0], [1, 1, 0, 1]]
+    assert view.figures["time line"].yaxis.major_label_overrides == {0.5: "a:1", 1.5: ""}
 
 
 def test_all_that_is_drawn_is_in_range(full):
     view = drawn(PAGES[0], full)
-    shown = view.time_line.x_range
-    assert shown.start < min(view.bars.data["left"]) < max(view.bars.data["right"]) < shown.end
+    shown = view.figures["time line"].x_range
+    assert (
+        shown.start
+        < min(view.sources["bars"].data["left"])
+        < max(view.sources["bars"].data["right"])
+        < shown.end
+    )
 
 
 def test_a_range_follows_unless_somebody_has_moved_it():
-    shown = ranges.fixed(0.0, 1.0)
-    ranges.show(shown, 0.0, 2.0)
+    shown = plots.fixed(0.0, 1.0)
+    plots.show(shown, 0.0, 2.0)
     assert (shown.start, shown.end) == (0.0, 2.0)
     shown.start = 1.5  # as a browser's tool does
-    ranges.show(shown, 0.0, 3.0)
+    plots.show(shown, 0.0, 3.0)
     assert (shown.start, shown.end, shown.reset_end) == (1.5, 2.0, 3.0)
     shown.update(start=shown.reset_start, end=shown.reset_end)  # as the tool reset does
-    ranges.show(shown, 0.0, 4.0)
+    plots.show(shown, 0.0, 4.0)
     assert (shown.start, shown.end) == (0.0, 4.0)
 
 
 def test_a_range_is_around_all_finite_numbers():
-    assert ranges.around([1.0, float("nan"), 3.0, float("inf")], 0.5) == (0.0, 4.0)
-    assert ranges.around([2.0], 0.5) == (1.0, 3.0)
-    assert ranges.around([], 0.5) == (-0.5, 0.5)
+    assert plots.around([1.0, float("nan"), 3.0, float("inf")], 0.5) == (0.0, 4.0)
+    assert plots.around([2.0], 0.5) == (1.0, 3.0)
+    assert plots.around([], 0.5) == (-0.5, 0.5)
 
 
 def test_names_are_escaped_in_html(full):
     from daskgrad.autodiff.values import descriptions
-    from daskgrad.dashboards.pages import style
 
     assert EVIL not in descriptions.table(EVIL, (EVIL,), [(EVIL,)])
-    assert EVIL not in style.empty(EVIL, EVIL).text
+    assert EVIL not in plots.empty(EVIL, EVIL).text
 
 
 def luminance(colour):

@@ -1,6 +1,7 @@
 """Progress shows what runs on every scheduler, and leaves terminals and files as they should be."""
 
 import codecs
+import io
 import os
 import pty
 import select
@@ -19,8 +20,8 @@ from small_models import X, term, total, wave
 from waiting import wait_until
 
 import daskgrad as dg
-from daskgrad.dashboards import bars, progress, screens
-from daskgrad.dashboards.bars import Bar, Standing, standing, together
+from daskgrad.dashboards import progress
+from daskgrad.dashboards.progress import Bar, Standing, standing, together
 from daskgrad.dashboards.recorder import Recorder, Task
 
 pytest.importorskip("rich")
@@ -35,17 +36,17 @@ def no_thread_is_left():
     assert [t.name for t in threading.enumerate() if t.name == "daskgrad-progress"] == []
 
 
-class Kept(screens.Screen):
+class Kept(progress.Screen):
     """A screen that keeps what it shows."""
 
     def __init__(self):
         self.shown, self.last = [], None
 
-    def draw(self, standing, calls):
-        self.shown.append((standing, calls))
-
-    def show_last(self, standing, calls):
-        self.last = (standing, calls)
+    def show(self, standing, calls, is_last=False):
+        if is_last:
+            self.last = (standing, calls)
+        else:
+            self.shown.append((standing, calls))
 
 
 @pytest.fixture
@@ -91,10 +92,15 @@ def test_bars_are_full_at_the_end_on_every_scheduler(scheduler, screen):
 @pytest.fixture
 def wait_for_look(monkeypatch):
     """A function for a model that waits until progress has been shown while it runs."""
-    looks, look = [], progress.Watch.look
+    looks, look = [], progress.ProgressWatch.look
     monkeypatch.setattr(progress, "DRAW_EVERY", 0.001)
     monkeypatch.setattr(progress, "SHORT", 0.0)
-    monkeypatch.setattr(progress.Watch, "look", lambda watch: (looks.append(1), look(watch))[1])
+
+    def counted(watch):
+        looks.append(1)
+        return look(watch)
+
+    monkeypatch.setattr(progress.ProgressWatch, "look", counted)
 
     def wait():
         seen = len(looks)
@@ -211,7 +217,7 @@ def test_time_left_follows_from_what_the_models_took():
 
 def test_before_the_first_task_nobody_knows_how_long_it_takes():
     assert standing(ten_forward(0), "e").seconds_left("forward") is None
-    assert bars.mean_seconds(ten_forward(0), "backward", "unknown") == 0.0
+    assert progress.mean_seconds(ten_forward(0), "backward", "unknown") == 0.0
 
 
 def test_an_evaluation_that_is_given_up_is_over():
@@ -221,7 +227,7 @@ def test_an_evaluation_that_is_given_up_is_over():
     assert not standing(records, "e").is_done
     records.drop_task("e")
     assert standing(records, "e").is_done
-    assert "given up after 0:00:0" in screens.about(standing(records, "e"))
+    assert "given up after 0:00:0" in progress.about(standing(records, "e"))
 
 
 def test_parts_of_an_evaluation_are_added_and_of_two_the_later_one_is_shown():
@@ -254,7 +260,7 @@ def test_a_file_gets_lines_from_time_to_time(synchronous, capsys, clock, wait_fo
     def slow(x):
         wait_for_look()
         wait_for_look()
-        clock.move(screens.LINE_EVERY + 1.0)
+        clock.move(progress.LINE_EVERY + 1.0)
         wait_for_look()
         return np.sin(x)
 
@@ -293,7 +299,7 @@ def test_a_notebook_gets_one_output_that_is_replaced(synchronous, monkeypatch):
     module = types.ModuleType("IPython.display")
     module.display = display
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr(progress, "make_screen", screens.Notebook)
+    monkeypatch.setattr(progress, "make_screen", progress.Notebook)
     monkeypatch.setattr(progress, "SHORT", 0.0)
     with dg.progress(), dg.record("<b>fit</b>"):
         dg.grad(graph)(X)
@@ -307,6 +313,15 @@ def test_without_rich_an_error_says_what_to_install(monkeypatch):
         dg.progress().__enter__()
 
 
+def test_a_terminal_that_is_left_is_not_drawn_to():
+    """An interrupt may end the wait for the thread that draws."""
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), force_terminal=True)
+    with progress.Terminal(console) as screen:
+        assert console.file.getvalue() == ""
+    screen.show(None, "fit: 1 call")
+    assert console.file.getvalue() == "", "the cursor would be hidden for good"
+
+
 SCRIPT = """
 import sys
 import autograd.numpy as np
@@ -316,9 +331,9 @@ from daskgrad.dashboards import progress
 from waiting import Gate, wait_until
 
 how, scheduler, gate = sys.argv[1], sys.argv[2], Gate(sys.argv[3])
-looks, look = [], progress.Watch.look
+looks, look = [], progress.ProgressWatch.look
 progress.SHORT, progress.DRAW_EVERY = 0.0, 0.01
-progress.Watch.look = lambda watch: (looks.append(1), look(watch))[1]
+progress.ProgressWatch.look = lambda watch: (looks.append(1), look(watch))[1]
 
 def slow(x):
     seen = len(looks)

@@ -110,7 +110,7 @@ def test_direct_calls_of_workers_are_in_a_report(mounted, tmp_path, monkeypatch)
             for _ in range(5):
                 gradient(X)
     assert waits == [mounted]
-    assert found.models["likely"].calls == 10, "five of each of two workers"
+    assert found.models["likely"].counts["call"] == 10, "five of each of two workers"
     assert sorted(found.models["likely"].blocks) == [0, 1, 2, 3]
     assert {block.items for block in found.models["likely"].blocks.values()} == {1}
     written = json.loads(trace.read_text())

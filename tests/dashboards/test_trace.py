@@ -5,7 +5,7 @@ import json
 import pytest
 from traces import problems
 
-from daskgrad.dashboards.recorder import Call, Recorder, Task
+from daskgrad.dashboards.recorder import CallRecord, Recorder, Task
 from daskgrad.dashboards.report import trace_events
 
 
@@ -22,7 +22,7 @@ def trace():
             task = Task(back, "backward", "m", "e", worker, thread, start + 0.5, start + 1.0)
             records.add_task(task._replace(source=key))
         for model, start in (("s", 103.0), ("t", 103.1), ("s", 103.4)):
-            records.add_call(Call(model, worker, start, start + 0.4, 3, 6, 0.3))
+            records.add_call(CallRecord(model, worker, start, start + 0.4, 3, 6, 0.3))
     return json.loads(json.dumps(trace_events(records)))
 
 

@@ -14,7 +14,7 @@ from small_models import term
 
 import daskgrad as dg
 from daskgrad.dashboards import drawing
-from daskgrad.dashboards.bars import PASS_OF
+from daskgrad.dashboards.progress import PASS_OF
 
 pytest.importorskip("graphviz")
 if shutil.which("dot") is None:
