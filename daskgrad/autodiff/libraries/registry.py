@@ -41,6 +41,8 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from daskgrad.autodiff.values.carriers import carrier
+
 
 class Tape(Protocol):
     """The record of one call.
@@ -101,6 +103,29 @@ class Backend(Protocol):
         ``push`` consist of its own differentiable operations, so that ``trace`` and ``run`` can
         take functions that call them.
         """
+
+
+@carrier
+class GradientTape:
+    """The gradient of one real number, which is the output ``end``: scaled by its cotangent.
+
+    It stays in its process, as it is as large as the arguments.
+    """
+
+    gradient: list[Any]
+    end: int = 0
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Maps a cotangent (or None) per output to one (or None) per array."""
+        factor = cotangents[self.end]
+        if factor is None:
+            return [None] * len(self.gradient)
+        if factor == 1.0:
+            return list(self.gradient)
+        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
+
+    def held_arrays(self) -> list[Any]:
+        return [g for g in self.gradient if g is not None]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from daskgrad.autodiff.libraries.jax.arrays import value as value
 from daskgrad.autodiff.libraries.jax.blocks import trace_block as trace_block
 from daskgrad.autodiff.libraries.jax.compiled import compiled_of
 from daskgrad.autodiff.libraries.jax.compiled import prepare as prepare
+from daskgrad.autodiff.libraries.registry import GradientTape
 from daskgrad.autodiff.tape.traced_call import Layout, TracedCall
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.trees import flatten, unflatten
@@ -87,24 +88,6 @@ class Tape:
         """The residuals, each once."""
         leaves = jax.tree_util.tree_leaves(self.pullback)
         return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
-
-
-@carrier
-class GradientTape:
-    """The gradient of one real number, computed with it, to be scaled by the cotangent."""
-
-    gradient: list[Any]
-    end: int
-
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Maps a cotangent (or None) per output to one (or None) per array."""
-        factor = cotangents[self.end]
-        if factor is None:
-            return [None] * len(self.gradient)
-        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
-
-    def held_arrays(self) -> list[Any]:
-        return [g for g in self.gradient if g is not None]
 
 
 # -------------------------------------------------------------------------------------------------
