@@ -94,13 +94,13 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     return unflatten(value, list(map(as_numpy, outputs)))
 
 
-def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "TorchTape"]:
     """Runs ``fun`` once (see ``autodiff.libraries.registry``)."""
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
     ends = [each if is_traced(each) else None for each in outputs]
-    return list(map(as_numpy, outputs)), Tape(roots, arrays, ends)
+    return list(map(as_numpy, outputs)), TorchTape(roots, arrays, ends)
 
 
 def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
@@ -115,7 +115,7 @@ def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]
 
 
 @carrier
-class Tape:
+class TorchTape:
     """The graph of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
 
     roots: Sequence[Any]

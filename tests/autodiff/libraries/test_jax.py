@@ -72,7 +72,7 @@ def test_a_model_is_traced_once_in_a_process(place, scheduler, log):
 
 
 def test_threads_compile_a_model_once(log, gate, monkeypatch):
-    entered, forward = [], compiled.Compiled.forward
+    entered, forward = [], compiled.JitProgram.forward
 
     def counted(self, *args):
         entered.append(1)
@@ -83,7 +83,7 @@ def test_threads_compile_a_model_once(log, gate, monkeypatch):
         gate.wait()
         return jnp.sum(x) * n
 
-    monkeypatch.setattr(compiled.Compiled, "forward", counted)
+    monkeypatch.setattr(compiled.JitProgram, "forward", counted)
     model = model_of(waits)
     gradient = dg.grad(lambda x: dg.sum([model(x, float(n)) for n in range(16)]))
     with (

@@ -17,7 +17,7 @@ End = jax.ShapeDtypeStruct  # stands for an output that has a derivative
 OTHER = object()  # stands for an array without derivative
 
 
-class Outputs:
+class JaxOutputs:
     """The outputs of a function that JAX traces: the places of arrays, and the other leaves.
 
     ``split`` runs only while the function is traced, not at every call.

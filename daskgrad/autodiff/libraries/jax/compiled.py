@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optree
 from jax.extend.core import jaxpr_as_fun
 
-from daskgrad.autodiff.libraries.jax.arrays import Outputs, dumps, reached
+from daskgrad.autodiff.libraries.jax.arrays import JaxOutputs, dumps, reached
 from daskgrad.autodiff.tape.traced_call import Layout, is_numeric
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.pickling import digest
@@ -56,7 +56,7 @@ def prepare(fun: Callable) -> Prepared:
     return fun if isinstance(fun, Prepared) else Prepared(fun)
 
 
-class Kind(NamedTuple):
+class CallKind(NamedTuple):
     """The key of a program: all about a call but the entries of its arrays."""
 
     structure: optree.PyTreeSpec
@@ -65,7 +65,7 @@ class Kind(NamedTuple):
     leaves: tuple[Hashable, ...]
 
 
-def kind_of(layout: Layout) -> Kind | None:
+def kind_of(layout: Layout) -> CallKind | None:
     """The kind of a call; ``None`` if an argument is neither an array nor a plain constant."""
     structure = exactly(layout.structure)
     if structure is None:
@@ -76,7 +76,7 @@ def kind_of(layout: Layout) -> Kind | None:
         cls = type(layout.leaves[leaves.index(None)])
         logger.info("not compiled by JAX: an argument is %s", cls.__name__)
         return None
-    return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
+    return CallKind(layout.structure, structure, tuple(layout.places), tuple(leaves))
 
 
 def leaf_kind(leaf: Any) -> Hashable:
@@ -95,7 +95,7 @@ def is_traced(leaf: Any) -> bool:
     return type(leaf) in WEAK or is_numeric(leaf) or isinstance(leaf, jax.Array)
 
 
-class Compiled:
+class JitProgram:
     """One function, compiled for one kind of call: its value, its forward pass and its pullback.
 
     If several threads are the first to call it, JAX compiles it in one of them.
@@ -109,7 +109,7 @@ class Compiled:
             place is None and is_traced(leaf)
             for leaf, place in zip(layout.leaves, layout.places, strict=True)
         ]
-        self.outputs = Outputs()
+        self.outputs = JaxOutputs()
         self.structure: Any = None
         self.reached: list[bool] = []  # for each array, whether an output depends on it
         self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
@@ -172,11 +172,11 @@ class Compiled:
 
 # ------------------------------------------------------------------------------------- the cache
 
-_compiled: dict[tuple[bytes, Kind], Compiled] = {}
+_programs: dict[tuple[bytes, CallKind], JitProgram] = {}
 _lock = threading.Lock()
 
 
-def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
+def program_of(fun: Callable, layout: Layout) -> JitProgram | None:
     """The program of a kind of call, or ``None`` if the kind cannot be determined."""
     function = prepare(fun)
     if function.digest is None:
@@ -185,7 +185,7 @@ def compiled_of(fun: Callable, layout: Layout) -> Compiled | None:
     if kind is None:
         return None
     with _lock:
-        compiled = _compiled.pop((function.digest, kind), None) or Compiled(function.fun, layout)
-        _compiled[function.digest, kind] = compiled  # as the latest
-        drop_oldest(_compiled, MOST_KEPT)
-    return compiled
+        program = _programs.pop((function.digest, kind), None) or JitProgram(function.fun, layout)
+        _programs[function.digest, kind] = program  # as the latest
+        drop_oldest(_programs, MOST_KEPT)
+    return program
