@@ -5,7 +5,6 @@ once, while its tape is hot, and only the sum of the gradients is kept: 256 smal
 so, and 0.65 to 0.87 s on one long tape. Terms that are arrays keep a pullback each.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -202,18 +201,8 @@ class TracedSum:
     def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
         """Adds the terms of a block."""
         fields = tuple(map(self.protected, fields))
-        found = self._found_at_once(fields)
-        start, stop = terms.count, terms.count + len(fields[0])
         with self._odd_terms(first, fields):
-            while terms.count < stop:
-                run = self._next_run(found, first, terms.count - start, fields)
-                if type(run) is TermRun:
-                    tracer, widths = self._tracer_of([f[terms.count - start] for f in fields])
-                    terms.push_run(run, tracer.rows_in_places(run.gradients), widths)
-                    continue
-                for offset, result in enumerate(run, terms.count - start):
-                    item = [field[offset] for field in fields]
-                    terms.push(*self._term_of(result, first, offset, item))
+            self.evaluate(first, fields, terms.push, terms.push_run)
         terms.end_run()
 
     @contextmanager
@@ -236,51 +225,48 @@ class TracedSum:
         captured = Captured(value, pullback, self._seen)
         return captured if self._summand.is_partial else round_sum(captured)
 
-    def terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
-        """The terms of a block, one after the other, each evaluated when it is called.
-
-        A model's own ``StopIteration`` does not get through a generator.
-        """
-        found = self._found_at_once(fields)
-        results: list[Any] = []
-        for offset, item in enumerate(zip(*fields, strict=True)):
-            yield functools.partial(self._next_term, found, results, first, offset, item, fields)
-
-    def _next_term(
+    def evaluate(
         self,
-        found: Iterator[Any],
-        results: list[Any],
         first: First,
-        offset: int,
-        item: Sequence[Any],
         fields: Sequence[Sequence[Any]],
-    ) -> Term:
-        """A term; ``results`` are those of the run that it is in, last ones first."""
-        if not results:
-            run = self._next_run(found, first, offset, fields)
-            results += [*(run.each() if type(run) is TermRun else run)][::-1]
-        return self._term_of(results.pop(), first, offset, item)
+        use: Callable[[Any, Any, Widths], None],
+        use_run: Callable[[TermRun, Leaves, Widths], None] | None = None,
+    ) -> None:
+        """Evaluates the terms of a block in their order, each of which ``use`` gets: value,
+        pullback, and how many leaves the differentiated fields of its item have.
 
-    def _next_run(
-        self, found: Iterator[Any], first: First, start: int, fields: Sequence[Sequence[Any]]
-    ) -> Any:
-        """The next run of results, some of which are ``None`` or ``Pending``."""
-        try:
-            run = next(found)
-        except Exception as error:
-            self._blame(error, first, start, fields)
-            raise
-        if type(run) is TermRun:
-            return run if self._adds_runs else run.each()
-        adds_lists = self._adds_runs and not self._own
-        return (side_by_side(run, self._tracer.arrays) or run) if adds_lists else run
+        ``use_run``: gets many that a backend has evaluated at once, and their gradients.
+        """
+        fits = use_run is not None and self._summand.summation == "pairwise"
+        in_runs = fits and not self._must_be_finite
+        results, start = self._results(fields), 0
+        while start < len(fields[0]):
+            try:
+                run = next(results)
+            except Exception as error:
+                self._blame(error, first, start, fields)
+                raise
+            if type(run) is not TermRun and in_runs and not self._own:
+                run = side_by_side(run, self._tracer.arrays) or run
+            if type(run) is TermRun and in_runs:
+                tracer, widths = self._tracer_of([field[start] for field in fields])
+                use_run(run, tracer.rows_in_places(run.gradients), widths)  # type: ignore[misc]
+                start += len(run.values)
+                continue
+            for result in run.each() if type(run) is TermRun else run:
+                use(*self._term_of(result, first, start, [field[start] for field in fields]))
+                start += 1
+
+    def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
+        """Runs of results of the backend, some of which are ``None`` or ``Pending``."""
+        if not self._tracer.is_at_once:
+            return itertools.repeat((None,))
+        return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
 
     def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
-        """A term, of those that were evaluated at once if the backend has a way with these bits."""
-        if result is None:
-            term = self._term(first, offset, item)
-        elif type(result) is Pending:
-            term = self._term(first, offset, item, result.known)
+        """A term, from the backend's result if there is one."""
+        if result is None or type(result) is Pending:
+            term = self._term(first, offset, item, result and result.known)
         else:
             tracer, widths = self._tracer_of(item)
             term = (*tracer.captured(*result), widths)
@@ -288,16 +274,6 @@ class TracedSum:
             where = self._where([*item, *self._inputs], nth(first, offset))
             finite.require_captured(where, self._summand.active, *term[:2])
         return term
-
-    @property
-    def _adds_runs(self) -> bool:
-        """Whether terms may be added many at a time."""
-        return self._summand.summation == "pairwise" and not self._must_be_finite
-
-    def _found_at_once(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        if not self._tracer.is_at_once:
-            return itertools.repeat((None,))
-        return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
 
     def _call_on(self, item: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         return self._tracer_of(item)[0].call([*item, *self._inputs])

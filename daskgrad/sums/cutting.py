@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import optree
+from numpy.lib.array_utils import byte_bounds
 
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.cotangents import nbytes
@@ -72,15 +73,32 @@ def take(items: Any, places: np.ndarray) -> Any:
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Items of one kind, one after the other."""
+    """Items of one kind, one after the other; consecutive rows of one array without a copy."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Tuples):
         columns = zip(*[part.columns for part in parts], strict=True)
         return Tuples([join(column) for column in columns])
     if isinstance(parts[0], np.ndarray):
+        rows = consecutive_rows(parts)
+        if rows is not None:
+            return rows
         return np.concatenate(parts, dtype=parts[0].dtype)  # records stay records
     return [*chain.from_iterable(parts)]
+
+
+def consecutive_rows(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The rows of an array that parts show one after the other; ``None`` of any other parts."""
+    first, whole = parts[0], parts[0].base
+    if type(whole) is not np.ndarray or any(part.base is not whole for part in parts):
+        return None
+    ends = list(map(byte_bounds, parts))
+    are_rows = first.nbytes and whole.strides == first.strides and whole.dtype == first.dtype
+    if not are_rows or any(one[1] != other[0] for one, other in pairwise(ends)):
+        return None
+    start, offset = divmod(ends[0][0] - byte_bounds(whole)[0], first.strides[0])
+    is_whole = not offset and whole.shape[1:] == first.shape[1:]
+    return whole[start : start + sum(map(len, parts))] if is_whole else None
 
 
 def columns_of(items: Any) -> tuple:

@@ -32,12 +32,15 @@ def terms_of_block(
     """
     require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)
-    values, gradients = [], []
-    for offset, term in enumerate(traced.terms(first, list(map(traced.protected, fields)))):
-        value, pullback, _ = term()
-        require_real_number(value, model, nth(first, offset))
+    values: list[Any] = []
+    gradients: list[Leaves] = []
+
+    def use(value: Any, pullback: Any, widths: Any) -> None:
+        require_real_number(value, model, nth(first, len(values)))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))
+
+    traced.evaluate(first, list(map(traced.protected, fields)), use)
     own: list[Any] = []
     asked: list[int] = []
     for each in summand.active:

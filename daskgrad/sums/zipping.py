@@ -5,11 +5,10 @@ Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from daskgrad.autodiff.models.failures import Partition
 from daskgrad.autodiff.models.model import inside_model
@@ -17,7 +16,14 @@ from daskgrad.autodiff.values.elsewhere import Elsewhere
 from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.block_tasks import First
-from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, as_slice, slice_size
+from daskgrad.sums.cutting import (
+    Grainsize,
+    aligned_grainsize,
+    as_items,
+    as_slice,
+    join,
+    slice_size,
+)
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import (
     ChosenSource,
@@ -176,23 +182,7 @@ class Items:
         runs = [blocks[start:stop] for blocks in self._blocks()]
         if stop == len(self.firsts):
             self._cut = None
-        return runs if self.slices else list(map(as_one, runs))
-
-
-def as_one(blocks: Sequence[Any]) -> Any:
-    """Consecutive blocks of one collection as one; of the rows of one array without a copy."""
-    first = blocks[0]
-    if len(blocks) == 1 or not isinstance(first, np.ndarray):
-        return first if len(blocks) == 1 else [*chain.from_iterable(blocks)]
-    whole: Any = first.base
-    ends = list(map(byte_bounds, blocks))
-    are_together = all([one[1] == other[0] for one, other in pairwise(ends)]) and first.nbytes
-    if are_together and type(whole) is np.ndarray and whole.strides == first.strides:
-        start, rest = divmod(ends[0][0] - byte_bounds(whole)[0], first.strides[0])
-        are_alike = whole.dtype == first.dtype and whole.shape[1:] == first.shape[1:]
-        if not rest and are_alike and all([block.base is whole for block in blocks]):
-            return whole[start : start + sum(map(len, blocks))]
-    return np.concatenate(blocks, dtype=first.dtype)
+        return runs if self.slices else list(map(join, runs))
 
 
 def side_by_side(items: Any) -> tuple:
