@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.models import travel
-from daskgrad.autodiff.models.captured import Gradient, Pullback, Travelling
+from daskgrad.autodiff.models.captured import Gradient, Pullback
+from daskgrad.autodiff.models.travel import Measured, Travelling
 from daskgrad.autodiff.tape.traced_call import SIDE_BY_SIDE, TermRun
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.addition import Add, Addition, PairwiseSum, sum_of_rows
@@ -49,10 +49,10 @@ class Terms(Travelling):
     def _with_tapes(self) -> list[Pullback]:
         return [pullback for pullback in self.pullbacks if isinstance(pullback, Pullback)]
 
-    def measured(self) -> travel.Measured:
+    def measured(self) -> Measured:
         each = [pullback.measured() for pullback in self._with_tapes()]
         nbytes, steps, seconds = map(sum, zip(*each, strict=True))
-        return travel.Measured(nbytes, steps, seconds)
+        return Measured(nbytes, steps, seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:
         parts, self.widths, self.are_rows, self._add = contents

@@ -5,19 +5,19 @@ decides) and is traced again at its first use. Loading one runs none of the user
 fail: a task result that cannot be loaded would hang Dask's cluster.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.models import travel
 from daskgrad.autodiff.models.determinism import fingerprint_of
+from daskgrad.autodiff.models.travel import Measured, Travelling
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.fingerprints import Fingerprint
-from daskgrad.autodiff.values.memory import Sealed, without_memory
+from daskgrad.autodiff.values.memory import without_memory
 
 # One active input as a call saw it: its fingerprint, if watched, and its number of leaves. A plain
 # tuple, which the garbage collector need not look at again, as it does at named ones.
@@ -77,48 +77,6 @@ class Gradient:
     of_term = __call__
 
 
-class Travelling:
-    """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
-
-    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
-    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
-    """
-
-    __slots__ = ("__weakref__", "_packed", "_policy")
-
-    is_empty: bool
-    tapes: Callable[[], Sequence[Any]]
-    contents: Callable[[], tuple[Any, ...]]
-    measured: Callable[[], travel.Measured]
-    restore: Callable[[tuple[Any, ...]], None]
-
-    def __init__(self) -> None:
-        self._packed: Sealed | None = None
-        self._policy = travel.current()
-
-    @classmethod
-    def arrived(cls, packed: Sealed, sent: Sealed | None) -> "Travelling":
-        """A pullback whose tapes came along."""
-        pullback = cls()
-        pullback._packed = packed
-        pullback._policy = sent
-        return pullback
-
-    def __reduce__(self) -> tuple:
-        kind, packed = type(self), self._packed
-        if packed is None and not self.is_empty:
-            packed = travel.pack(self, self._policy)
-        return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
-
-    def unpack(self) -> None:
-        """Unpacks the tapes that came along; if that fails, the pullback is empty."""
-        packed = self._packed
-        contents = None if packed is None else travel.unpack(packed)
-        if contents is not None:
-            self.restore(contents)
-        self._packed = None
-
-
 class Pullback(Travelling):
     """The pullback of one call, from its tape; ``seconds`` is the time that tracing took."""
 
@@ -155,9 +113,9 @@ class Pullback(Travelling):
         primals = tuple(map(without_memory, self._primals))
         return self.tape, primals, self._places, self._seconds, self._asked
 
-    def measured(self) -> travel.Measured:
+    def measured(self) -> Measured:
         nbytes = held_nbytes(self.tape)
-        return travel.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
+        return Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:
         tape, self._primals, self._places, self._seconds, self._asked = contents

@@ -258,16 +258,12 @@ class Differenced(Rule):
         return self.fun(*args, **kwargs), None
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, structure, name = self.jacobian(call, active), call.structure, self.name
-
-        def box_pullback(cotangent: Any) -> Any:
-            pulled = Product(jacobian, name, transposed=True)(*flatten(cotangent)[0])
-            return unflatten(structure, pulled)
-
-        return box_pullback
+        structure = call.structure
+        transposed = product(self.jacobian(call, active), self.name, transposed=True)
+        return lambda cotangent: unflatten(structure, transposed(*flatten(cotangent)[0]))
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
-        pushed = Slope(self, call)(*flatten(tangents)[0])
+        pushed = slope(self, call)(*flatten(tangents)[0])
         return unflatten(flatten(call.value)[1], pushed)
 
     def jacobian(self, call: RuleCall, active: Sequence[int]) -> Jacobian:
@@ -294,7 +290,15 @@ class Differenced(Rule):
 
 
 class Linear(Rule):
-    """A linear function of leaves, which is its own tangent."""
+    """A linear function of leaves: of all orders, as it is its own tangent.
+
+    ``transposed(active)`` makes the function from a cotangent to those of the active leaves.
+    """
+
+    def __init__(self, fun: Callable, name: str, transposed: Callable[[Sequence[int]], Callable]):
+        super().__init__(fun, "a linear function")
+        self.name = name
+        self._transposed = transposed
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self(*args), None
@@ -302,37 +306,29 @@ class Linear(Rule):
     def push(self, call: RuleCall, tangents: tuple) -> Any:
         return self(*tangents)
 
-
-class Product(Linear):
-    """Multiplies leaves with a Jacobian or its transpose: of all orders."""
-
-    def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
-        fun = jacobian if transposed else jacobian.push
-        super().__init__(lambda *leaves: fun(leaves), "a product")
-        self.name = name
-        self._jacobian = jacobian
-        self._is_transposed = transposed
-
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
-        return lambda cotangent: Product(jacobian, name, transposed)(*cotangent)
+        transposed = self._transposed(active)
+        return lambda cotangent: transposed(*cotangent)
 
 
-class Slope(Linear):
-    """The tangent of a black box at one point: a difference along a direction, linear in it.
+def product(jacobian: Jacobian, name: str, transposed: bool) -> Linear:
+    """The product of leaves and a Jacobian, or its transpose."""
+    fun = jacobian if transposed else jacobian.push
+    return Linear(
+        lambda *leaves: fun(leaves), name, lambda active: product(jacobian, name, not transposed)
+    )
+
+
+def slope(function: Differenced, call: RuleCall) -> Linear:
+    """The tangent of a black box at one point: a difference along a direction.
 
     If the direction is differentiated, as for a Gauss-Newton product, the full Jacobian is made.
     """
 
-    def __init__(self, function: Differenced, call: RuleCall):
-        super().__init__(functools.partial(function.slope, call), "a slope")
-        self.name = function.name
-        self._function = function
-        self._call = call
+    def transposed(active: Sequence[int]) -> Callable:
+        return product(function.jacobian(call, active), function.name, transposed=True)
 
-    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, name = self._function.jacobian(self._call, active), self.name
-        return lambda cotangent: Product(jacobian, name, transposed=True)(*cotangent)
+    return Linear(functools.partial(function.slope, call), function.name, transposed)
 
 
 # ------------------------------------------------------------------------------ the tasks of a call

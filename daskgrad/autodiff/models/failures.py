@@ -147,10 +147,14 @@ Place = (
 def argument_label(call: Call, number: int) -> str:
     """The name of the model's argument that an input is, or is a part of."""
     marks = [object() for _ in range(1 + max([number for _, number in call.holes]))]
-    args, kwargs = call.arguments(marks)
-    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
-    mark = marks[number]
+    mark, named = marks[number], named_arguments(call, marks)
     return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
+
+
+def named_arguments(call: Call, inputs: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The arguments with their names, or their numbers."""
+    args, kwargs = call.arguments(inputs)
+    return [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
 
 
 def term_at(place: Place) -> str:

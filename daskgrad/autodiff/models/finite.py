@@ -14,7 +14,7 @@ import numpy as np
 import optree
 
 from daskgrad.autodiff.models.captured import Gradient
-from daskgrad.autodiff.models.failures import Blame, argument_label, at
+from daskgrad.autodiff.models.failures import Blame, argument_label, at, named_arguments
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values.addition import final_leaves
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves
@@ -76,8 +76,7 @@ def require(where: Blame, what: str, tree: Any) -> None:
     found = trouble(tree)
     if found is None:
         return
-    args, kwargs = where.call.arguments(where.inputs)
-    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+    named = named_arguments(where.call, where.inputs)
     raise FloatingPointError(
         f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {what} {found}; "
         + "; ".join([f"{name} {trouble(arg) or 'is finite'}" for name, arg in named])

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -166,12 +166,6 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     backend = registry.load(model.backend)
     arguments = call.arguments_of_run(inputs, registry.finds_writes(backend))
     return run_as_model(backend.run, model.fun, *arguments)
-
-
-def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
-    """The results of a backend that evaluates many items at once, for runs of a block's items."""
-    found = backend.trace_block(block)
-    return iter(lambda: run_as_model(next, found, None), None)
 
 
 def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.models import finite, travel
-from daskgrad.autodiff.models.captured import Captured, Gradient, Pullback, Seen, Travelling
+from daskgrad.autodiff.models.captured import Captured, Gradient, Pullback, Seen
 from daskgrad.autodiff.models.determinism import (
     SumWithFingerprints,
     fingerprint_of,
@@ -192,7 +192,7 @@ def unpack_or_trace(
     again = capture_again(model._replace(keep="tape"))
     require_same_value(captured, again.fingerprint, model)
     pullback = again.pullback
-    is_travelling = isinstance(pullback, Travelling)
+    is_travelling = isinstance(pullback, travel.Travelling)
     if model.keep != "recompute" and (
         not is_travelling or travel.unseen.admits(pullback, pullback.measured())
     ):

@@ -16,7 +16,7 @@ from daskgrad.autodiff.models.captured import (
     pull_tape,
     put_in_places,
 )
-from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model, trace_block
+from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
 from daskgrad.autodiff.tape.traced_call import Layout, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.cotangents import Leaves, Seed
@@ -24,7 +24,7 @@ from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.fingerprints import fingerprint
 from daskgrad.autodiff.values.memory import row_major
 from daskgrad.autodiff.values.protection import protect, read_only_leaf, release_view
-from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, unflatten
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, substitute, unflatten
 
 
 class Active(NamedTuple):
@@ -161,22 +161,16 @@ class Tracer:
     def block(self, block: TracedBlock) -> Iterator[Any]:
         """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
         value and gradient, ``None`` or a ``Pending``, for each."""
-        return trace_block(self._backend, block)
+        runs = self._backend.trace_block(block)
+        return iter(lambda: run_as_model(next, runs, None), None)
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
         """Value and gradient of an item, as ``run`` returns them."""
-        return value, Gradient(self.in_places(gradient))
-
-    def in_places(self, gradient: Sequence[Any]) -> Leaves:
-        """The gradients of the traced arrays, in the places of the active leaves."""
-        return put_in_places(gradient, self._primals, self._places)
+        return value, Gradient(put_in_places(gradient, self._primals, self._places))
 
     def rows_in_places(self, gradients: Sequence[Any]) -> Leaves:
-        """The same, of many terms: rows of each traced array, in its dtype."""
-        leaves: list[Any] = [None] * len(self._primals)
-        for place, rows in zip(self._places, gradients, strict=True):
-            leaves[place] = rows
-        return tuple(leaves)
+        """Rows for many terms, in the places of the active leaves."""
+        return tuple(substitute([None] * len(self._primals), self._places, gradients))
 
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
@@ -232,9 +226,7 @@ class Tracer:
         return found
 
     def _box(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
-        mixed, boxed = list(self._primals), list(inputs)
-        for place, box in zip(self._places, boxes, strict=True):
-            mixed[place] = box
+        mixed, boxed = substitute(self._primals, self._places, boxes), list(inputs)
         start = 0
         for number, leaves, structure in self._trees:
             stop = start + len(leaves)

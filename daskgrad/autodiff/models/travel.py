@@ -9,7 +9,7 @@ import io
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -143,11 +143,6 @@ def spilling() -> Iterator[None]:
         _TO_DISK.reset(token)
 
 
-def sends(sent: Sealed | None, tape: Measured) -> bool:
-    """Whether a tape that is being pickled goes along."""
-    return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
-
-
 # -------------------------------------------------------------------- memory unknown to Dask
 
 
@@ -157,23 +152,20 @@ class Unseen:
     def __init__(self) -> None:
         self._nbytes = 0
         self._gone: collections.deque[int] = collections.deque()  # garbage, in whatever thread
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
         with self._lock:
-            return self._counted()
-
-    def _counted(self) -> int:
-        while self._gone:
-            self._nbytes -= self._gone.popleft()
-        return self._nbytes
+            while self._gone:
+                self._nbytes -= self._gone.popleft()
+            return self._nbytes
 
     def admits(self, pullback: Any, tape: Measured) -> bool:
         """Whether the current policy keeps a pullback that was traced again; if so, counts it."""
         policy = loaded(current())
         with self._lock:
-            if not policy.keeps(tape, self._counted()):
+            if not policy.keeps(tape, self.nbytes):
                 return False
             self._nbytes += tape.nbytes
         weakref.finalize(pullback, self._gone.append, tape.nbytes).atexit = False
@@ -189,20 +181,62 @@ unseen = Unseen()
 logger = logging.getLogger("daskgrad")
 
 
-def pack(pullback: Any, policy: Sealed | None) -> Sealed | None:
-    """The contents of a pullback as bytes; ``None`` if its models are to run again instead.
+class Travelling:
+    """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    Never raises: Dask's cluster would hang.
+    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
+    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
     """
-    picklers = {getattr(tape, "pickler", None) for tape in pullback.tapes()}
-    if len(picklers) != 1 or None in picklers:
-        return None
-    try:
-        goes_along = sends(policy, pullback.measured())
-        return seal(pullback.contents(), *picklers) if goes_along else None
-    except Exception as error:
-        logger.info("a tape stays behind, and its model is traced again: %s", describe_error(error))
-        return None
+
+    __slots__ = ("__weakref__", "_packed", "_policy")
+
+    is_empty: bool
+    tapes: Callable[[], Sequence[Any]]
+    contents: Callable[[], tuple[Any, ...]]
+    measured: Callable[[], Measured]
+    restore: Callable[[tuple[Any, ...]], None]
+
+    def __init__(self) -> None:
+        self._packed: Sealed | None = None
+        self._policy = current()
+
+    @classmethod
+    def arrived(cls, packed: Sealed, policy: Sealed | None) -> "Travelling":
+        """A pullback whose tapes came along."""
+        pullback = cls()
+        pullback._packed, pullback._policy = packed, policy
+        return pullback
+
+    def __reduce__(self) -> tuple:
+        kind, packed = type(self), self._packed
+        if packed is None and not self.is_empty:
+            packed = self._pack()
+        return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
+
+    def _pack(self) -> Sealed | None:
+        """The contents as bytes; ``None`` if the models are to run again instead.
+
+        Never raises: Dask's cluster would hang.
+        """
+        picklers: set[Any] = {getattr(tape, "pickler", None) for tape in self.tapes()}
+        if len(picklers) != 1 or None in picklers:
+            return None
+        try:
+            if not loaded(self._policy).sends(self.measured(), to_disk=_TO_DISK.get()):
+                return None
+            return seal(self.contents(), *picklers)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            logger.info("a tape stays behind, and its model is traced again: %s", text)
+            return None
+
+    def unpack(self) -> None:
+        """Unpacks the tapes that came along; if that fails, the pullback is empty."""
+        packed = self._packed  # another thread may set it to None
+        contents = None if packed is None else unpack(packed)
+        if contents is not None:
+            self.restore(contents)
+        self._packed = None
 
 
 def seal(contents: Any, pickler: Any) -> Sealed:
@@ -217,9 +251,6 @@ def unpack(packed: Sealed) -> Any:
     try:
         return packed.load()
     except Exception as error:
-        logger.info("a tape that arrived cannot be loaded: %s", describe_error(error))
+        text = f"{type(error).__name__}: {error}"
+        logger.info("a tape that arrived cannot be loaded: %s", text)
         return None
-
-
-def describe_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
