@@ -244,14 +244,14 @@ Term = tuple[Any, list[Any]]  # a value, and the gradient of each array
 
 def trace_block(block: TracedBlock) -> Iterator[list[Term | None] | TermRun]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
-    terms = block.kept.get(Terms)
+    terms = block.kept.get(TermCalls)
     if terms is None:
-        terms = block.kept[Terms] = Terms(block)
+        terms = block.kept[TermCalls] = TermCalls(block)
     for start in range(0, block.count, terms.at_a_time):
         yield terms.run([field[start : start + terms.at_a_time] for field in block.fields])
 
 
-class Terms:
+class TermCalls:
     """The calls of a sum's terms, whose first argument is the item.
 
     How items are built does not matter to gradients. If items are differentiated themselves, or

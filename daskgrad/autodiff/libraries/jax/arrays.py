@@ -149,7 +149,7 @@ def value(leaf: Any) -> Any:
 CUSTOM = (jax.custom_vjp, jax.custom_jvp)
 
 
-class ModelPickler(Pickler):
+class JaxPickler(Pickler):
     """cloudpickle, which knows JAX's functions with rules of their own."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -161,4 +161,4 @@ class ModelPickler(Pickler):
         return super().reducer_override(obj)
 
 
-dumps, loads = Pickles(ModelPickler).dumps, pickle.loads
+dumps, loads = Pickles(JaxPickler).dumps, pickle.loads
