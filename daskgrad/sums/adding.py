@@ -48,14 +48,14 @@ def add_captured(
     if all(block.value is NOTHING for block in blocks):
         require_items(is_last, name)
         return blocks[0]
-    given, blocks = blocks, [block for block in blocks if block.value is not NOTHING]
+    all_blocks, blocks = blocks, [block for block in blocks if block.value is not NOTHING]
     for block in blocks:
         require_gradient(block, name)
-    with named(name, [block.value for block in given], places):
+    with named(name, [block.value for block in all_blocks], places):
         total = pairwise(blocks, addition_of_captured(summation))
     if finite.is_required():
-        what = f"sum over {name!r}: the value or gradient"
-        finite.require_sum(what, [*flatten_sum(total.value)[0], *total.pullback.leaves])
+        subject = f"sum over {name!r}: the value or gradient"
+        finite.require_sum(subject, [*flatten_sum(total.value)[0], *total.pullback.leaves])
     return round_sum(total) if is_last else total
 
 
@@ -98,10 +98,12 @@ def add_unscaled(
     Blocks whose terms have different dtypes have different factors: they are scaled one by one, and
     the last bits depend on how the sum was cut.
     """
-    unscaled = [each for each in blocks if isinstance(each, Unscaled) and not is_zero(each.leaves)]
-    factors = [each.factor for each in unscaled]
+    unscaled = [
+        block for block in blocks if isinstance(block, Unscaled) and not is_zero(block.leaves)
+    ]
+    factors = [block.factor for block in unscaled]
     if not is_one_factor(factors, blocks):
-        blocks, factors = [scale_by_factor(each) for each in blocks], []
+        blocks, factors = [scale_by_factor(block) for block in blocks], []
     total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
@@ -110,8 +112,8 @@ def add_unscaled(
         return waiting
     added = scale_by_factor(waiting)
     if finite.is_required():
-        what = f"backward pass: the sum of {len(blocks)} cotangents of one value"
-        finite.require_sum(what, added.leaves)
+        subject = f"backward pass: the sum of {len(blocks)} cotangents of one value"
+        finite.require_sum(subject, added.leaves)
     return added
 
 
@@ -120,7 +122,7 @@ def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
     kinds = set(map(kind_of_factor, factors))
     if len(kinds) > 1 and type(factors[0]) in BOXES:
         raise factors[0].refusal("a sum asks whether its blocks have one factor")
-    nonzero = len([each for each in blocks if not is_zero(each.leaves)])
+    nonzero = len([block for block in blocks if not is_zero(block.leaves)])
     return len(kinds) <= 1 and len(factors) in (0, nonzero)
 
 

@@ -50,8 +50,8 @@ class Terms(Travelling):
         return [pullback for pullback in self.pullbacks if isinstance(pullback, Pullback)]
 
     def measured(self) -> Measured:
-        each = [pullback.measured() for pullback in self._with_tapes()]
-        nbytes, steps, seconds = map(sum, zip(*each, strict=True))
+        parts = [pullback.measured() for pullback in self._with_tapes()]
+        nbytes, steps, seconds = map(sum, zip(*parts, strict=True))
         return Measured(nbytes, steps, seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:

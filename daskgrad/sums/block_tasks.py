@@ -107,8 +107,8 @@ def evaluate_block(
         blame_odd_term(error, model, summand.call, inputs, first, fields)
         raise
     if is_checked:
-        what = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
-        finite.require_sum(what, flatten_sum(total)[0])
+        subject = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
+        finite.require_sum(subject, flatten_sum(total)[0])
     return total if summand.is_partial else rounded_value(total)
 
 
@@ -180,7 +180,7 @@ class TracedSum:
         fields = others
         if self._summand.placed is not None:
             fields = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
-        return [[as_slice(each)] for each in fields] if self._summand.slices else fields
+        return [[as_slice(field)] for field in fields] if self._summand.slices else fields
 
     def capture(self, first: First, *fields: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
@@ -220,8 +220,8 @@ class TracedSum:
         value, pullback = terms.total(self._model.name)
         if self._must_be_finite:
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
-            what = f"sum over {self._model.name!r}: the value or gradient of {block}"
-            finite.require_sum(what, leaves)
+            subject = f"sum over {self._model.name!r}: the value or gradient of {block}"
+            finite.require_sum(subject, leaves)
         captured = Captured(value, pullback, self._seen)
         return captured if self._summand.is_partial else round_sum(captured)
 
@@ -368,9 +368,9 @@ def pull_back_block(
         leaves = seed(cotangent, rounded_value(captured.value), model)
         args = (pullback, cotangent, leaves, captured.seen, summand.is_partial)
         pulled = pull_back_leaves(*args, look if is_checked else None)
-        for each in pulled if is_checked else ():
-            what = f"sum over {model.name!r}: the cotangent from {described[0]}"
-            finite.require_sum(what, each.leaves)
+        for part in pulled if is_checked else ():
+            subject = f"sum over {model.name!r}: the cotangent from {described[0]}"
+            finite.require_sum(subject, part.leaves)
         return pulled if len(pulled) > 1 else pulled[0]
 
 
@@ -385,16 +385,16 @@ def pull_back_leaves(
     """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
     factor = None
     if isinstance(pullback, Terms):
-        shared, own = pullback(leaves, look)
+        shared, items = pullback(leaves, look)
         shared = shared if is_partial else final_leaves(shared)
     else:
-        own = items_of(pullback, factor_of_terms(cotangent, leaves))
+        items = items_of(pullback, factor_of_terms(cotangent, leaves))
         factor = leaves[0] if is_partial and not pullback.is_zero else None
         shared = pullback(leaves) if factor is None else pullback.leaves
-    each = each_of(share_out(shared, seen))
+    parts = each_of(share_out(shared, seen))
     if factor is not None:
-        each = tuple([Unscaled(one.leaves, one.seen, factor) for one in each])
-    return (*each, *map(Cotangent, own))
+        parts = tuple([Unscaled(one.leaves, one.seen, factor) for one in parts])
+    return (*parts, *map(Cotangent, items))
 
 
 def pull_back_sum(
@@ -405,8 +405,8 @@ def pull_back_sum(
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         if finite.is_required():
-            what = f"sum over {model.name!r}: the cotangent of its shared arguments"
-            finite.require_sum(what, leaves)
+            subject = f"sum over {model.name!r}: the cotangent of its shared arguments"
+            finite.require_sum(subject, leaves)
         return share_out(leaves, captured.seen)
 
 

@@ -33,8 +33,8 @@ class Tuples(Sequence):
         return len(self.columns[0])
 
     def __getitem__(self, place: Any) -> Any:
-        found = tuple([column[place] for column in self.columns])
-        return Tuples(found) if isinstance(place, slice) else found
+        items = tuple([column[place] for column in self.columns])
+        return Tuples(items) if isinstance(place, slice) else items
 
     def __iter__(self) -> Iterator[tuple]:
         return zip(*self.columns, strict=True)
@@ -58,8 +58,8 @@ class Partitions(list):
     """Partitions of a table as items, each of which is a slice by itself."""
 
     def __getitem__(self, place: Any) -> Any:
-        found = super().__getitem__(place)
-        return Partitions(found) if isinstance(place, slice) else found
+        items = super().__getitem__(place)
+        return Partitions(items) if isinstance(place, slice) else items
 
 
 def take(items: Any, places: np.ndarray) -> Any:

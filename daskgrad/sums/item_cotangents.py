@@ -58,22 +58,22 @@ class Gathered:
     def push(self, leaves: Leaves, widths: Widths) -> None:
         if not widths:
             return self._shared.push(leaves)
-        rest = iter(leaves)
+        remaining = iter(leaves)
         for item, width in zip(self._items, widths, strict=True):
-            item.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
-        self._shared.push(tuple(rest))
+            item.append(tuple(map(dense_leaf, itertools.islice(remaining, width))))
+        self._shared.push(tuple(remaining))
 
     def push_run(self, count: int, rows: Leaves, widths: Widths) -> None:
         """Adds the gradients of so many consecutive terms, leaf by leaf with a row for each."""
         self.end_run()
-        rest = iter(rows)
+        remaining = iter(rows)
         for run, are_rows, width in zip(self._runs, self._are_rows, widths, strict=True):
-            own = tuple(
-                [None if x is None else row_major(x) for x in itertools.islice(rest, width)]
+            item_leaves = tuple(
+                [None if x is None else row_major(x) for x in itertools.islice(remaining, width)]
             )
-            run.append(own if are_rows else of_items(own, count))
+            run.append(item_leaves if are_rows else of_items(item_leaves, count))
         self._sizes += [count] if widths else []
-        shared = tuple(rest)
+        shared = tuple(remaining)
         for part in self._shared.subtrees(count):
             total = tuple([None if x is None else sum_of_rows(x[part]) for x in shared])
             self._shared.push(total, part.stop - part.start)
@@ -213,7 +213,7 @@ def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
     """The cotangents of a block's items, field by field, from what its scalar terms kept."""
     if not isinstance(gradient, ItemGradient):
         return ()
-    return tuple([scale_items(each, factor) for each in gradient.item_cotangents])
+    return tuple([scale_items(field, factor) for field in gradient.item_cotangents])
 
 
 def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:

@@ -63,7 +63,7 @@ class ReductionNode(AddedNode):
     ):
         self.call, shared_inputs = call_on_items(model, template, shared, len(items.sources))
         variables = [source.variable for source in items.sources]
-        self.own = tuple([n for n, each in enumerate(variables) if each is not None])
+        self.own = tuple([n for n, variable in enumerate(variables) if variable is not None])
         super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
         self.adder_name = f"sum of {model.name}"
         self.key = names.key("value", self.adder_name)
@@ -169,13 +169,13 @@ class ReductionNode(AddedNode):
         if self not in graph.active:  # behind stop_gradient, or beside the output
             return ()
         fields = len(self.items.sources)
-        own = [Active(number, watched=False) for number in self.active_fields(graph)]
+        fields_active = [Active(number, watched=False) for number in self.active_fields(graph)]
         shared = [
             active._replace(number=active.number + fields)
             for active in graph.active_inputs(self)
             if active.number < self.width
         ]
-        return (*own, *shared)
+        return (*fields_active, *shared)
 
     def active_fields(self, graph: Graph) -> list[int]:
         """Which fields of an item are differentiated."""
@@ -290,8 +290,8 @@ class FusedBlocks(NamedTuple):
         if shared:
             pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
             for number, source in enumerate(shared):
-                (each,) = pick_each(node, tasks, pulled, number, len(shared))
-                backward.send(source, Contribution(each))
+                (part,) = pick_each(node, tasks, pulled, number, len(shared))
+                backward.send(source, Contribution(part))
         for number, field in enumerate(node.active_fields(backward.graph)):
             items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
@@ -337,9 +337,9 @@ class KeptBlocks(NamedTuple):
         blocks = node.items.placed_now(tasks, self.blocks)
         return [
             node.build_task(
-                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *fields
+                tasks, "backward", pull_back_block, block, *args, first, inputs, elsewhere, *fields
             )
-            for each, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
+            for block, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
@@ -417,7 +417,7 @@ def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
     tasks, summand = forward.tasks, node.summand(forward.graph)
     blocks = node.items.blocks(tasks, node.name, used_twice=True)
     captured = build_captures(node, tasks, summand, shared_values(node, forward), blocks)
-    values = [node.build_pick(tasks, "value", value_of, each) for each in captured]
+    values = [node.build_pick(tasks, "value", value_of, block) for block in captured]
     return KeptBlocks(node, summand, captured, values, blocks)
 
 
@@ -446,7 +446,7 @@ def pick_each(
     """What each task returned for one of ``count`` active inputs."""
     if count == 1:
         return pulled
-    return [node.build_pick(tasks, "cotangent", select, each, number) for each in pulled]
+    return [node.build_pick(tasks, "cotangent", select, task, number) for task in pulled]
 
 
 def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:

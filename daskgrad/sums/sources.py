@@ -121,7 +121,7 @@ class PlacedSource(Source):
         held = list(self.placed.references(tasks))
         if not self._slices or self.placed.are_plain:
             return held
-        return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
+        return [tasks.add(tasks.key("value", name), as_slice, block) for block in held]
 
 
 class DrawnSource(PlacedSource):
@@ -176,7 +176,7 @@ class ComputedSource(Source):
         computed = [refer(tasks, block) for block in blocks]
         if self.prepare is None:
             return computed
-        return [tasks.add(tasks.key("value", name), self.prepare, each) for each in computed]
+        return [tasks.add(tasks.key("value", name), self.prepare, block) for block in computed]
 
 
 class RowSource(ComputedSource):

@@ -41,12 +41,12 @@ def terms_of_block(
         gradients.append(final_leaves(pullback.leaves))
 
     traced.evaluate(first, list(map(traced.protected, fields)), use)
-    own: list[Any] = []
+    primals: list[Any] = []
     asked: list[int] = []
-    for each in summand.active:
-        asked += [len(own) + number for number in each.asked]
-        own += flatten(inputs[each.number - summand.field_count])[0]
-    return np.array(values), collect(gradients, own, asked)
+    for active in summand.active:
+        asked += [len(primals) + number for number in active.asked]
+        primals += flatten(inputs[active.number - summand.field_count])[0]
+    return np.array(values), collect(gradients, primals, asked)
 
 
 def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
@@ -96,7 +96,7 @@ def stack(column: Sequence[Any], primal: Any) -> np.ndarray | None:
         return None
     like = np.asarray(primal)
     stacked = np.zeros((len(column), *like.shape), like.dtype)
-    for number, own in enumerate(column):
-        if own is not None:
-            stacked[number] = dense_leaf(own)
+    for number, row in enumerate(column):
+        if row is not None:
+            stacked[number] = dense_leaf(row)
     return stacked

@@ -100,11 +100,13 @@ class Items:
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
         self.sources = tuple(sources)
-        self.placed = tuple([each.placed for each in sources if isinstance(each, PlacedSource)])
+        self.placed = tuple(
+            [source.placed for source in sources if isinstance(source, PlacedSource)]
+        )
         self.beside_placed = self.sources
         if self.placed:
             self.beside_placed = tuple([s for s in sources if not isinstance(s, PlacedSource)])
-        placed_fields = [n for n, each in enumerate(sources) if isinstance(each, PlacedSource)]
+        placed_fields = [n for n, source in enumerate(sources) if isinstance(source, PlacedSource)]
         self.placed_field = placed_fields[0] if placed_fields else None
         self.is_counted = sources[0].count is not None
         self.slices = slices
@@ -192,16 +194,18 @@ def side_by_side(items: Any) -> tuple:
 
 def drawn_in(items: Any) -> Drawn | None:
     """The drawn items that a sum runs over, or the first of several; None if there are none."""
-    return next((each for each in side_by_side(items) if isinstance(each, Drawn)), None)
+    return next(
+        (collection for collection in side_by_side(items) if isinstance(collection, Drawn)), None
+    )
 
 
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
     drawn = drawn_in(items)
     return [
-        ChosenSource(each, drawn.indices, argument)
-        if drawn is not None and has_row_for_each(each, drawn)
-        else as_source(each, argument, slices)
-        for each in side_by_side(items)
+        ChosenSource(collection, drawn.indices, argument)
+        if drawn is not None and has_row_for_each(collection, drawn)
+        else as_source(collection, argument, slices)
+        for collection in side_by_side(items)
     ]
 
 
@@ -213,9 +217,9 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
         require_auto(grainsize, sources[0])
         return Items(sources, range(sources[0].partitions or 0), slices)
     placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
-    for each in placed:
-        require_same_grainsize(grainsize, each)
-    require_one_sample([each for each in placed if isinstance(each, Drawn)])
+    for shards in placed:
+        require_same_grainsize(grainsize, shards)
+    require_one_sample([shards for shards in placed if isinstance(shards, Drawn)])
     starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
         starts = one_cut({source.own_starts for source in sources if source.own_starts})

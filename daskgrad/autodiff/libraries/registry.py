@@ -172,7 +172,7 @@ def load(which: str | SentBackend) -> Backend:
     if is_name and which in _loaded:
         return _loaded[which]
     if not is_name or which not in (*NAMES, *UNNAMED):
-        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in UNNAMED)
+        names = ", ".join(name for name in dict.fromkeys((*NAMES, *_loaded)) if name not in UNNAMED)
         raise ValueError(
             f"unknown backend {which!r}; choose one of {names}, or register one with "
             f"dg.register_backend"
@@ -183,9 +183,9 @@ def load(which: str | SentBackend) -> Backend:
 
 def _load_own(name: str) -> Any:
     if name in UNNAMED:
-        path, own = UNNAMED[name]
+        path, attribute = UNNAMED[name]
         module = importlib.import_module(path)
-        return getattr(module, own) if own else module
+        return getattr(module, attribute) if attribute else module
     try:
         home = "tape" if name == "autograd" else f"libraries.{name}"
         return importlib.import_module(f"daskgrad.autodiff.{home}")
@@ -244,7 +244,7 @@ def register_backend(name: str, backend: Any) -> None:
         raise TypeError(f"the name of a backend must be a string; found {name!r}")
     if name in (*NAMES, *UNNAMED):
         raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
-    missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
+    missing = [function for function in FUNCTIONS if not callable(getattr(backend, function, None))]
     if missing:
         raise TypeError(
             f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
@@ -264,22 +264,22 @@ def _is_importable(module: ModuleType) -> bool:
 
 def prepare(backend: Backend, fun: Callable) -> Callable:
     """A model's function, prepared by its backend for many calls."""
-    own = getattr(backend, "prepare", None)
-    return fun if own is None else own(fun)
+    prepare_function = getattr(backend, "prepare", None)
+    return fun if prepare_function is None else prepare_function(fun)
 
 
-def compiled(which: str, how: bool | str) -> str:
+def compiled(which: str, mode: bool | str) -> str:
     """The backend that compiles the models of another one: ``True``, or as far as is safe ("auto").
 
     ValueError if there is none and the user has asked for it.
     """
-    own = COMPILED.get(which, {}) if isinstance(which, str) else {}
-    if how is True and not own:
+    compilers = COMPILED.get(which, {}) if isinstance(which, str) else {}
+    if mode is True and not compilers:
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return own.get(how, which)
+    return compilers.get(mode, which)
 
 
 def is_compiled(which: str | SentBackend) -> bool:
@@ -307,8 +307,8 @@ def of_leaves(name: str) -> list[Callable[[Any], Any]]:
 
     No leaf can belong to a library that this process has not imported.
     """
-    own = [load(each) for each in NAMES if each in sys.modules]
-    registered = [backend for each, backend in _loaded.items() if each not in NAMES]
+    package = [load(backend_name) for backend_name in NAMES if backend_name in sys.modules]
+    registered = [backend for backend_name, backend in _loaded.items() if backend_name not in NAMES]
     arrived = [backend for _, backend in _arrived.values()]
-    functions = [getattr(backend, name, None) for backend in (*own, *registered, *arrived)]
+    functions = [getattr(backend, name, None) for backend in (*package, *registered, *arrived)]
     return [function for function in functions if function is not None]

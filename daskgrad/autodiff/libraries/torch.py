@@ -99,7 +99,7 @@ def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "TorchTape"]:
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
-    ends = [each if is_traced(each) else None for each in outputs]
+    ends = [output if is_traced(output) else None for output in outputs]
     return list(map(as_numpy, outputs)), TorchTape(roots, arrays, ends)
 
 
@@ -135,19 +135,19 @@ class TorchTape:
             retain_graph=True,
             allow_unused=True,
         )
-        return [None if each is None else as_numpy(each.conj()) for each in pulled]
+        return [None if cotangent is None else as_numpy(cotangent.conj()) for cotangent in pulled]
 
     def held_arrays(self) -> list[Any]:
         """The memory of all saved tensors, each once; that of an argument is the argument."""
-        own = {
+        arguments = {
             root.untyped_storage().data_ptr(): array
             for root, array in zip(self.roots, self.arrays, strict=True)
         }
         held: dict[int, Any] = {}
         for tensor in saved_tensors([end.grad_fn for end in self.ends if end is not None]):
             address = tensor.untyped_storage().data_ptr()
-            if address in own:
-                held[address] = own[address]
+            if address in arguments:
+                held[address] = arguments[address]
             elif address not in held or held[address].nbytes < tensor.nbytes:
                 held[address] = tensor
         return list(held.values())
@@ -155,7 +155,7 @@ class TorchTape:
 
 def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
     """The tensors that the functions of a graph have saved for the backward pass."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     seen, waiting = set(), list(functions)
     while waiting:
         function = waiting.pop()
@@ -166,9 +166,9 @@ def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
         for name in names:
             saved = getattr(function, name)
             several = saved if isinstance(saved, list | tuple) else [saved]
-            found.extend([each for each in several if isinstance(each, torch.Tensor)])
+            tensors.extend([tensor for tensor in several if isinstance(tensor, torch.Tensor)])
         waiting.extend(before for before, _ in function.next_functions)
-    return found
+    return tensors
 
 
 # -------------------------------------------------------------------------------------------------
@@ -192,14 +192,16 @@ def linearize(
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         moving = [
-            (each, as_like(tangent, primal))
-            for each, tangent, primal in zip(pulled, tangents, primals, strict=True)
-            if tangent is not None and is_traced(each)
+            (output, as_like(tangent, primal))
+            for output, tangent, primal in zip(pulled, tangents, primals, strict=True)
+            if tangent is not None and is_traced(output)
         ]
         with torch.inference_mode(False), torch.enable_grad():
             pushed = differentiate([e for e, _ in moving], cotangents, [t for _, t in moving])
-        rest = iter(pushed)
-        return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
+        remaining = iter(pushed)
+        return [
+            tangent_of(output, next(remaining) if is_traced(output) else None) for output in outputs
+        ]
 
     return outputs, push
 

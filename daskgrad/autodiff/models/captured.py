@@ -156,8 +156,8 @@ def pull_tape(
 def put_in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:
     """The cotangents of the arrays that were traced, in the places and dtypes of the primals."""
     leaves: list[Any] = [None] * len(primals)
-    for place, each in zip(places, pulled, strict=True):
-        leaves[place] = cotangents.project(each, primals[place])
+    for place, cotangent in zip(places, pulled, strict=True):
+        leaves[place] = cotangents.project(cotangent, primals[place])
     return tuple(leaves)
 
 

@@ -25,12 +25,12 @@ class Rule:
     is_first_order = False
     kind = "functions with rules of their own"
 
-    def __init__(self, fun: Callable, asked: str):
+    def __init__(self, fun: Callable, caller: str):
         if not callable(fun):
-            raise TypeError(f"the argument of {asked} must be a function; found {describe(fun)}")
+            raise TypeError(f"the argument of {caller} must be a function; found {describe(fun)}")
         if isinstance(getattr(fun, "model", None), Model):
             raise TypeError(
-                f"the argument of {asked} must be a plain function; found {fun!r}; apply "
+                f"the argument of {caller} must be a plain function; found {fun!r}; apply "
                 f"dg.delayed to the result instead"
             )
         functools.update_wrapper(self, fun)
@@ -167,10 +167,10 @@ class custom_vjp(Rule):
     def rules(self) -> list[Callable]:
         return [rule for rule in (self.forward, self.backward, self.jvp) if rule is not None]
 
-    def _function(self, rule: Any, asked: str) -> Callable:
+    def _function(self, rule: Any, method: str) -> Callable:
         if not callable(rule):
             raise TypeError(
-                f"the arguments of {asked} of {self.name!r} must be functions; found "
+                f"the arguments of {method} of {self.name!r} must be functions; found "
                 f"{describe(rule)}"
             )
         return rule
@@ -194,10 +194,10 @@ class custom_vjp(Rule):
         return self._pair(pair, "jvp", "(value, tangent)")[1]
 
     def _pair(self, pair: Any, rule: str, expected: str) -> tuple[Any, Any]:
-        asked = f"the {rule} function of {self.name!r} must return a pair {expected}"
-        return require_pair(pair, asked)
+        demand = f"the {rule} function of {self.name!r} must return a pair {expected}"
+        return require_pair(pair, demand)
 
-    def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
+    def _has_no_rule(self, purpose: str, missing: str) -> NotImplementedError:
         return NotImplementedError(
-            f"{self.name!r} has no rule for {asked}; define one with {self.name}.{missing}"
+            f"{self.name!r} has no rule for {purpose}; define one with {self.name}.{missing}"
         )

@@ -48,12 +48,12 @@ RAN_TWICE = "it was run twice, and two consumers of its value saw different valu
 
 
 def require_agreement(
-    first: Fingerprint, second: Fingerprint, what: str, happened: str = RAN_AGAIN
+    first: Fingerprint, second: Fingerprint, subject: str, happened: str = RAN_AGAIN
 ) -> None:
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"{what} is not deterministic: {happened}; pass it a generator (dg.random.generators) "
-            f"instead of drawing from global state"
+            f"{subject} is not deterministic: {happened}; pass it a generator "
+            f"(dg.random.generators) instead of drawing from global state"
         )
 
 
@@ -103,7 +103,9 @@ def fingerprints_of(
 
     ``names`` are the names of the models of its terms.
     """
-    own = fingerprint_of(added.value)
+    fingerprint_ = fingerprint_of(added.value)
     for other in fingerprints_in(cotangent, in_sums):
-        require_agreement(own, other, f"one of the models whose values were added up ({names})")
+        require_agreement(
+            fingerprint_, other, f"one of the models whose values were added up ({names})"
+        )
     return Fingerprints(added.terms)

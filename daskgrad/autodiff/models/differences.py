@@ -102,7 +102,7 @@ class Differences:
         pairs = list(zip(self._leaves, tangents, strict=True))
         widths = [self._scheme.width(np.abs(leaf), self._epsilon) for leaf in self._leaves]
         fastest = [np.abs(tangent) / width for tangent, width in zip(tangents, widths, strict=True)]
-        length = 1.0 / (max([np.max(each, initial=0.0) for each in fastest]) or 1.0)
+        length = 1.0 / (max([np.max(speeds, initial=0.0) for speeds in fastest]) or 1.0)
         if self._scheme.is_complex:
             moved = [as_complex(leaf + 1j * length * tangent) for leaf, tangent in pairs]
             return self._imaginary(moved) / length
@@ -143,23 +143,23 @@ class Differences:
         return self._imaginary(leaves) / width
 
     def _values(self, leaves: Sequence[Any]) -> np.ndarray:
-        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
-        self._epsilon = max(self._epsilon, epsilon(found))
-        return concatenate(list(map(reals, found)))
+        outputs = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        self._epsilon = max(self._epsilon, epsilon(outputs))
+        return concatenate(list(map(reals, outputs)))
 
     def _difference(self, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
         require_one_size(len(plus), len(minus), self._name)
         return plus - minus
 
     def _imaginary(self, leaves: Sequence[Any]) -> np.ndarray:
-        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
-        places = [n for n, leaf in enumerate(found) if np.asarray(leaf).dtype.kind != "c"]
+        outputs = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        places = [n for n, leaf in enumerate(outputs) if np.asarray(leaf).dtype.kind != "c"]
         if places != self._real_places:
-            self._require_unmoved(found, places)
+            self._require_unmoved(outputs, places)
             self._real_places = places
-        return concatenate([np.imag(leaf).reshape(-1) for leaf in found])
+        return concatenate([np.imag(leaf).reshape(-1) for leaf in outputs])
 
-    def _require_unmoved(self, found: Sequence[Any], places: Sequence[int]) -> None:
+    def _require_unmoved(self, outputs: Sequence[Any], places: Sequence[int]) -> None:
         """Checks that leaves that stay real for complex arguments do not depend on the arguments.
 
         Compares them at different real arguments. Entries move by different amounts, so that
@@ -172,11 +172,11 @@ class Differences:
         ]
         others = differentiable(self._evaluate([leaf[()] for leaf in moved]))
         for place in places:
-            if not np.array_equal(found[place], others[place], equal_nan=True):
+            if not np.array_equal(outputs[place], others[place], equal_nan=True):
                 raise TypeError(
                     f"{self._name!r} cannot take a complex step: for complex arguments it returned "
-                    f"real {describe(found[place])}, and so lost the derivative with the imaginary "
-                    f"part; use method='central'"
+                    f"real {describe(outputs[place])}, and so lost the derivative with the "
+                    f"imaginary part; use method='central'"
                 )
 
     def _require_real(self) -> None:
@@ -193,10 +193,10 @@ def as_complex(leaf: np.ndarray) -> np.ndarray:
     return leaf.astype(np.result_type(leaf.dtype, np.complex64), order="C")
 
 
-def require_one_size(found: int, expected: int, name: str) -> None:
-    if found != expected:
+def require_one_size(size: int, expected: int, name: str) -> None:
+    if size != expected:
         raise ValueError(
-            f"the value of {name!r} must have one shape: it has {found} real numbers at displaced "
+            f"the value of {name!r} must have one shape: it has {size} real numbers at displaced "
             f"arguments, and {expected} elsewhere"
         )
 

@@ -124,11 +124,11 @@ class DualArguments:
 
     def with_values(self, arrays: Sequence[Any]) -> Any:
         """The arguments with ``arrays`` for ``values``, and without duals."""
-        given, mixed = iter(arrays), list(self._leaves)
+        values, mixed = iter(arrays), list(self._leaves)
         pairs = zip(self._flat, self._there, strict=True)
-        rest = iter([next(given) if is_there else leaf for leaf, is_there in pairs])
+        flat = iter([next(values) if is_there else leaf for leaf, is_there in pairs])
         for place, (leaves, structure) in self._trees.items():
-            mixed[place] = optree.tree_unflatten(structure, list(islice(rest, len(leaves))))
+            mixed[place] = optree.tree_unflatten(structure, list(islice(flat, len(leaves))))
         return optree.tree_unflatten(self._structure, mixed)
 
 
@@ -151,7 +151,7 @@ def or_zeros(tangent: Any, output: Any) -> Any:
 
 def dual_of(value: Any, tangents: tuple[Any, ...]) -> Dual:
     """The dual of a value and a user's tangents, which are ``None`` for integers."""
-    return Dual(value, tuple([map_leaves(or_zeros, each, value) for each in tangents]))
+    return Dual(value, tuple([map_leaves(or_zeros, tangent, value) for tangent in tangents]))
 
 
 def with_zero_tangents(value: Any, count: int) -> Dual:

@@ -32,23 +32,23 @@ def shorten(error: BaseException) -> None:
 
     Dask would send its text instead, which the client cannot load: it would wait for ever.
     """
-    for each in linked(error):
-        frames = traceback_of(each)
+    for link in linked(error):
+        frames = traceback_of(link)
         if len(frames) > LONG:
             frames[ENDS - 1].tb_next = frames[-ENDS]
             left_out = len(frames) - 2 * ENDS
-            each.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
+            link.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
 
 
 def linked(error: BaseException) -> list[BaseException]:
     """An exception, and all others that its traceback shows."""
-    found: list[BaseException] = [error]
-    for each in found:
-        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        for other in (each.__cause__, each.__context__, *parts):
-            if other is not None and not any(other is known for known in found):
-                found.append(other)
-    return found
+    links: list[BaseException] = [error]
+    for link in links:
+        parts = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
+        for other in (link.__cause__, link.__context__, *parts):
+            if other is not None and not any(other is known for known in links):
+                links.append(other)
+    return links
 
 
 def traceback_of(error: BaseException) -> list[types.TracebackType]:
@@ -96,11 +96,11 @@ def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
 
 def make_plain(error: Exception) -> None:
     """Replaces attributes that cannot be sent by their text, or a worker would send only text."""
-    for each in linked(error):
-        each.args = portable_args(each)
-        for name, value in vars(each).items():
+    for link in linked(error):
+        link.args = portable_args(link)
+        for name, value in vars(link).items():
             if not is_portable(value):
-                setattr(each, name, repr(value))
+                setattr(link, name, repr(value))
 
 
 # ---------------------------------------------------------------------------------------- failures
@@ -198,9 +198,9 @@ class Blame(NamedTuple):
             note_of_module(error),
             note_of_foreign(self.model, *self.call.arguments(self.inputs)),
         ]
-        for each in said:
-            if each is not None:
-                error.add_note(f"daskgrad: {each}")
+        for text in said:
+            if text is not None:
+                error.add_note(f"daskgrad: {text}")
         shorten(error)
         make_portable(error)
 

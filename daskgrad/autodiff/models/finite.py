@@ -71,14 +71,14 @@ is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
 # ---------------------------------------------------------------------------- what must be finite
 
 
-def require(where: Blame, what: str, tree: Any) -> None:
+def require(where: Blame, subject: str, tree: Any) -> None:
     """Raises unless a tree is finite; ``where``: the call, or the term of a sum, that made it."""
-    found = trouble(tree)
-    if found is None:
+    problem = trouble(tree)
+    if problem is None:
         return
     named = named_arguments(where.call, where.inputs)
     raise FloatingPointError(
-        f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {what} {found}; "
+        f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {subject} {problem}; "
         + "; ".join([f"{name} {trouble(arg) or 'is finite'}" for name, arg in named])
     )
 
@@ -92,30 +92,31 @@ def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: 
 
 
 def require_pulled(
-    where: Blame, active: Sequence[Any], leaves: Leaves, what: str = "cotangent of"
+    where: Blame, active: Sequence[Any], leaves: Leaves, subject: str = "cotangent of"
 ) -> None:
     """Checks the cotangents of the active inputs, leaf by leaf."""
-    rest = iter(final_leaves(leaves))
+    remaining = iter(final_leaves(leaves))
     for number, *_ in active:
-        own, structure = flatten(where.inputs[number])
-        tree = optree.tree_unflatten(structure, list(itertools.islice(rest, len(own))))
-        require(where, f"the {what} {argument_label(where.call, number)}", tree)
+        primals, structure = flatten(where.inputs[number])
+        tree = optree.tree_unflatten(structure, list(itertools.islice(remaining, len(primals))))
+        require(where, f"the {subject} {argument_label(where.call, number)}", tree)
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
     """Checks the cotangent of a value, which users may pass in."""
-    found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
-    if found is not None:
+    problem = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
+    if problem is not None:
         raise FloatingPointError(
-            f"model {model.name!r}, backward pass: the cotangent that arrives at its value {found}"
+            f"model {model.name!r}, backward pass: the cotangent that arrives at its value "
+            f"{problem}"
         )
 
 
-def require_sum(what: str, leaves: Sequence[Any]) -> None:
+def require_sum(subject: str, leaves: Sequence[Any]) -> None:
     """Checks a sum of finite terms or blocks, or a multiple of one."""
     if trouble(list(final_leaves(tuple(leaves)))) is not None:
         raise FloatingPointError(
-            f"{what} is not finite, but each of its terms is: they overflow, or their factor is "
+            f"{subject} is not finite, but each of its terms is: they overflow, or their factor is "
             f"infinite"
         )
 
@@ -126,8 +127,8 @@ def require_sum(what: str, leaves: Sequence[Any]) -> None:
 def trouble_in(leaf: Any) -> str | None:
     """The first entry of a leaf that is not finite, and where it is."""
     if isinstance(leaf, Rows | Slopes):
-        found = trouble_in(leaf.values)
-        return None if found is None else f"{found} of the values of its {leaf!r}"
+        problem = trouble_in(leaf.values)
+        return None if problem is None else f"{problem} of the values of its {leaf!r}"
     if not isinstance(leaf, np.ndarray | np.generic | float | complex):
         return None
     array = np.asarray(leaf)
@@ -145,8 +146,8 @@ def trouble(tree: Any) -> str | None:
     """The first entry of a pytree that is not finite, in words; None where all are finite."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True, namespace=NAMESPACE)
     for path, leaf in zip(paths, leaves, strict=True):
-        found = trouble_in(leaf)
-        if found is not None:
+        problem = trouble_in(leaf)
+        if problem is not None:
             where = "".join([f"[{entry!r}]" for entry in path])
-            return f"has {found}" + (f" of its entry {where}" if where else "")
+            return f"has {problem}" + (f" of its entry {where}" if where else "")
     return None

@@ -89,10 +89,10 @@ class Implicit(Rule):
 
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
         super().__init__(solver, "dg.implicit")
-        for what, fun in (("residual", residual), ("linear_solver", linear_solver)):
-            if not (callable(fun) or (fun is None and what == "linear_solver")):
+        for parameter, fun in (("residual", residual), ("linear_solver", linear_solver)):
+            if not (callable(fun) or (fun is None and parameter == "linear_solver")):
                 raise TypeError(
-                    f"the {what} of {self.name!r} must be a function; found {describe(fun)}"
+                    f"the {parameter} of {self.name!r} must be a function; found {describe(fun)}"
                 )
         self.residual = residual
         self.linear_solver = linear_solver
@@ -135,18 +135,18 @@ class LinearSystem:
         return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
-        given = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
-        if isinstance(given, tuple):  # with a status, as many of SciPy's solvers return it
-            raise TypeError(f"{self._must_return(rhs.shape, given)}: take the solution out of it")
-        found = np.asarray(given)
-        if found.shape != rhs.shape or found.dtype.kind not in "fiu":
-            raise ValueError(self._must_return(rhs.shape, given))
-        return found
+        result = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
+        if isinstance(result, tuple):  # with a status, as many of SciPy's solvers return it
+            raise TypeError(f"{self._must_return(rhs.shape, result)}: take the solution out of it")
+        solution = np.asarray(result)
+        if solution.shape != rhs.shape or solution.dtype.kind not in "fiu":
+            raise ValueError(self._must_return(rhs.shape, result))
+        return solution
 
-    def _must_return(self, shape: tuple, given: Any) -> str:
+    def _must_return(self, shape: tuple, result: Any) -> str:
         return (
             f"the linear_solver of {self._function.name!r} must return a vector of real numbers of "
-            f"shape {shape}; found {describe(given)}"
+            f"shape {shape}; found {describe(result)}"
         )
 
     def residual(self, solution: Any, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:

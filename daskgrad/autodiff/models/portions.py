@@ -90,25 +90,25 @@ def rows_at(index: Any, value: Any, leaves: Sequence[Any]) -> Leaves:
     """The cotangents of a value's arrays from those of what an index selects."""
     arrays = arrays_of(value)
     entries = entries_of(index, arrays[0].shape)
-    found: list[Any] = [None] * len(arrays)
+    selected: list[Any] = [None] * len(arrays)
     for number, (array, leaf) in enumerate(zip(arrays, leaves, strict=True)):
         if leaf is not None and entries is not None:
-            found[number] = added_up(entries.rows(leaf))
+            selected[number] = added_up(entries.rows(leaf))
         elif leaf is not None:  # all of the array, once
-            found[number] = np.zeros(array.shape, array.dtype)
-            found[number][index] += leaf
-    return tuple(found)
+            selected[number] = np.zeros(array.shape, array.dtype)
+            selected[number][index] += leaf
+    return tuple(selected)
 
 
 def added_up(rows: Rows) -> Rows:
     """Loose rows, with those of one entry added up in their order."""
-    found = coalesce(rows.indices, rows.values)
-    return loose_rows(rows.shape, rows.axes, *found, is_asked=False)
+    merged = coalesce(rows.indices, rows.values)
+    return loose_rows(rows.shape, rows.axes, *merged, is_asked=False)
 
 
 def add_selected(terms: Sequence[Selected]) -> Selected:
     """The sum of some terms, along the tree."""
-    leaves = [_add_rows(each) for each in zip(*[term.leaves for term in terms], strict=True)]
+    leaves = [_add_rows(column) for column in zip(*[term.leaves for term in terms], strict=True)]
     return Selected(tuple(leaves), tuple([pair for term in terms for pair in term.seen]))
 
 
@@ -297,14 +297,14 @@ def add_strips(
     value: Any,
 ) -> Any:
     """The sum of cotangents and strips: first the cotangents, and then strip by strip."""
-    together = Strips([part for each in strips for part in each.parts])
+    together = Strips([part for term in strips for part in term.parts])
     if len(strips) == len(terms) and value is None:
         return together
     leaves = flatten(value)[0]
     others = [pair for pair in zip(terms, saw_value, strict=True) if type(pair[0]) is not Strips]
     total = Cotangent((None,) * len(leaves))
     if others:
-        total = add_cotangents([each for each, _ in others], [saw for _, saw in others], add, name)
+        total = add_cotangents([term for term, _ in others], [saw for _, saw in others], add, name)
     pairs = zip(total.leaves, leaves, strict=True)
     dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
     together.added_to(dense)

@@ -85,9 +85,9 @@ def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
     """Runs a model once and keeps its pullback."""
     if model.operator is not None and model.fun in SLOPES:
-        found = capture_numbers(model, call, active, inputs)
-        if found is not None:
-            return found
+        captured = capture_numbers(model, call, active, inputs)
+        if captured is not None:
+            return captured
     try:
         tracer = Tracer(model, call, active, inputs)
         value, pullback = tracer.run(inputs)
@@ -119,7 +119,7 @@ def capture_numbers(
     operands = call.filled(inputs)
     places = {number: position for position, number in call.holes}
     is_usual = len(places) == len(call.holes) and model.keep == "auto" and not finite.is_required()
-    if not is_usual or [each for each in active if each.watched]:
+    if not is_usual or [active_input for active_input in active if active_input.watched]:
         return None
     if not NUMBERS.issuperset(map(type, operands)):
         return None
@@ -133,7 +133,7 @@ def capture_numbers(
         value, slopes = raise_errors(value_and_slopes, ())
     except ArithmeticError:
         return None
-    gradient = Gradient(tuple([slopes[places[each.number]] for each in active]))
+    gradient = Gradient(tuple([slopes[places[active_input.number]] for active_input in active]))
     return Captured(value, gradient, seen_by(active, inputs))
 
 
@@ -204,9 +204,9 @@ def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotange
     """Splits the cotangents of all active leaves into one ``Cotangent`` per active input."""
     if len(seen) == 1:
         return Cotangent(tuple(leaves), seen[0][0])
-    parts, rest = [], iter(leaves)
+    parts, remaining = [], iter(leaves)
     for print_, width in seen:
-        parts.append(Cotangent(tuple(itertools.islice(rest, width)), print_))
+        parts.append(Cotangent(tuple(itertools.islice(remaining, width)), print_))
     return tuple(parts)
 
 
@@ -304,8 +304,8 @@ def add_cotangents(
     leaves = [(s.as_like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
     total = pairwise(leaves, add)
     if finite.is_required():
-        what = f"backward pass: the sum of {len(terms)} cotangents of one value"
-        finite.require_sum(what, total)
+        subject = f"backward pass: the sum of {len(terms)} cotangents of one value"
+        finite.require_sum(subject, total)
     return Cotangent(total, seen[0] if seen else None)
 
 
@@ -350,11 +350,11 @@ def sum_values(
     places: Sequence[Any] = (),
 ) -> Any:
     """The sum of values of one structure and shape; the last one is of all, and rounds it."""
-    given, values = values, [value for value in values if value is not NOTHING]
+    all_values, values = values, [value for value in values if value is not NOTHING]
     if not values:
         require_items(is_last, name)
         return NOTHING
-    with named(name, given, places):
+    with named(name, all_values, places):
         total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
         finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
@@ -370,8 +370,8 @@ def add_with_fingerprints(
 ) -> SumWithFingerprints:
     """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
     sums = list(map(with_fingerprint, values))
-    total = sum_values([each.value for each in sums], summation, is_last, name, places)
-    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
+    total = sum_values([term_sum.value for term_sum in sums], summation, is_last, name, places)
+    return SumWithFingerprints(total, tuple([term for term_sum in sums for term in term_sum.terms]))
 
 
 def with_fingerprint(value: Any) -> SumWithFingerprints:

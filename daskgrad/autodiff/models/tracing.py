@@ -73,7 +73,7 @@ class Tracer:
         self._in_sum = in_sum
         self._model = model
         self._call = call
-        self._backend = registry.load(model.backend)
+        self._backend: Any = registry.load(model.backend)
         self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(each.number, *flatten(inputs[each.number])) for each in active]
         self._primals = self._leaves_of(self._trees)
@@ -110,8 +110,8 @@ class Tracer:
     def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
         """The leaves of active inputs, read-only for the model."""
         leaves = []
-        for _, own, _ in trees:
-            leaves += own
+        for _, tree, _ in trees:
+            leaves += tree
         return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
 
     def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
@@ -191,8 +191,8 @@ class Tracer:
             structure, numbers = self._call.structure.spec, self._put_arrays(leaves)
         else:
             leaves, structure = flatten(self._call.structure.unflatten(leaves))
-            found = self._numbers.get(structure)
-            numbers = self._numbers_of_arrays(inputs) if found is None else found
+            numbers_known = self._numbers.get(structure)
+            numbers = self._numbers_of_arrays(inputs) if numbers_known is None else numbers_known
             if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
                 self._numbers[structure] = numbers
         return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
@@ -218,12 +218,12 @@ class Tracer:
     def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
         """For each leaf of the arguments its input's number and its place there, or None."""
         holes = dict(self._call.holes)
-        found: list[tuple[int, int] | None] = []
+        origins: list[tuple[int, int] | None] = []
         for position in range(len(self._call.leaves)):
             hole = holes.get(position)
             width = 0 if hole is None else len(flatten(inputs[hole])[0])
-            found.extend([None] if hole is None else [(hole, n) for n in range(width)])
-        return found
+            origins.extend([None] if hole is None else [(hole, n) for n in range(width)])
+        return origins
 
     def _box(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
         mixed, boxed = substitute(self._primals, self._places, boxes), list(inputs)
@@ -334,14 +334,19 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
 
 
 def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    return seen_of(active, [flatten(inputs[each.number])[0] for each in active])
+    return seen_of(active, [flatten(inputs[active_input.number])[0] for active_input in active])
 
 
 def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[Seen, ...]:
     if len(active) == 1 and not active[0].watched:
         return unseen(len(leaves[0]))
     pairs = zip(active, leaves, strict=True)
-    return tuple([(fingerprint(own) if each.watched else None, len(own)) for each, own in pairs])
+    return tuple(
+        [
+            (fingerprint(primals) if active_input.watched else None, len(primals))
+            for active_input, primals in pairs
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -94,14 +94,14 @@ class PullbackPolicy:
         return unseen + tape.nbytes <= self.unseen_bytes
 
 
-def require_amount(name: str, found: Any) -> None:
+def require_amount(name: str, amount: Any) -> None:
     is_rate = name.endswith("_rate")
     least = "a positive number" if is_rate else "a number, zero or more"
-    asked = f"{name} of a dg.PullbackPolicy must be {least}; found {found!r}"
-    if not is_number(found):
-        raise TypeError(asked)
-    if not found >= 0 or (found == 0 and is_rate):
-        raise ValueError(asked)
+    demand = f"{name} of a dg.PullbackPolicy must be {least}; found {amount!r}"
+    if not is_number(amount):
+        raise TypeError(demand)
+    if not amount >= 0 or (amount == 0 and is_rate):
+        raise ValueError(demand)
 
 
 DEFAULT = PullbackPolicy()

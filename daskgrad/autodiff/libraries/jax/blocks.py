@@ -174,7 +174,9 @@ class ItemGroup:
         with jax.enable_x64(True):
             program = program_of(call.fun, self._layout)
             if program is not None:  # the first inputs are the fields of an item
-                are_own = [each is not None and each[0] < len(fields) for each in self._origins]
+                are_own = [
+                    origin is not None and origin[0] < len(fields) for origin in self._origins
+                ]
                 self._loop = loop_of(program, self._layout, self._arrays, are_own)
         self.nbytes = 0 if self._loop is None else self._loop.nbytes
 

@@ -134,7 +134,7 @@ class JitProgram:
     def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
         """The cotangents of the arrays; ``None`` for arrays that no output depends on."""
         pairs = zip(pulled, self.reached, strict=True)
-        return [each if is_reached else None for each, is_reached in pairs]
+        return [cotangent if is_reached else None for cotangent, is_reached in pairs]
 
     def constants(self, leaves: Sequence[Any]) -> list[Any]:
         """Selects the leaves, or entries for them, that are traced and not differentiated."""
