@@ -1,7 +1,4 @@
-"""Adding: the sums of blocks, in a tree; gradients, and the cotangents of shared inputs.
-
-A mean is divided here, too.
-"""
+"""Adding: sums of blocks, of gradients and of the cotangents of shared inputs, along the tree."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,10 +38,7 @@ def add_captured(
     name: str = "sum",
     places: Sequence[Any] = (),
 ) -> Captured:
-    """The sum of blocks whose terms are scalars, with its gradient.
-
-    The last one is of all blocks, and rounds it.
-    """
+    """The sum of blocks whose terms are scalars, with its gradient; the last addition rounds it."""
     if all(block.value is NOTHING for block in blocks):
         require_items(is_last, name)
         return blocks[0]
@@ -60,7 +54,7 @@ def add_captured(
 
 
 def addition_of_captured(summation: str) -> Add:
-    """Adds blocks whose terms are scalars; like all partial sums they have no fingerprints."""
+    """The addition of two blocks whose terms are scalars; partial sums have no fingerprints."""
     addition = ADDITIONS[summation]
 
     def add(first: Captured, second: Captured, owned: bool) -> Captured:
@@ -93,10 +87,9 @@ def require_gradient(block: Captured, name: str) -> None:
 def add_unscaled(
     blocks: Sequence[Cotangent], summation: str, is_last: bool, name: str = ""
 ) -> Cotangent:
-    """The sum of the cotangents that the blocks of a sum return; the last one rounds and scales it.
-
-    Blocks whose terms have different dtypes have different factors: they are scaled one by one, and
-    the last bits depend on how the sum was cut.
+    """The sum of the cotangents that the blocks of a sum return; the last addition rounds and
+    scales it. Blocks of several dtypes have several factors: they are scaled one by one, and the
+    last bits depend on the cut.
     """
     unscaled = [
         block for block in blocks if isinstance(block, Unscaled) and not is_zero(block.leaves)
@@ -118,7 +111,7 @@ def add_unscaled(
 
 
 def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
-    """Whether all blocks that are not zero wait for one factor, or none does."""
+    """Whether the same factor waits for all blocks that are not zero, or none for any."""
     kinds = set(map(kind_of_factor, factors))
     if len(kinds) > 1 and type(factors[0]) in BOXES:
         raise factors[0].refusal("a sum asks whether its blocks have one factor")
@@ -127,7 +120,7 @@ def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
 
 
 def kind_of_factor(factor: Any) -> tuple:
-    """What tells factors apart: of a recorded evaluation, what is known whatever the data."""
+    """A key of equal factors; a recorded evaluation knows its factors by identity alone."""
     if type(factor) in BOXES:
         return 1.0 if factor.is_one else id(factor), factor.dtype
     return factor, np.asarray(factor).dtype
@@ -141,5 +134,5 @@ def scale_by_factor(cotangent: Cotangent) -> Cotangent:
 
 
 def divide_leaves(value: Any, count: int) -> Any:
-    """A value divided by a number, leaf by leaf; leaves may be boxes of a trace."""
+    """A mean: a value divided by a number, leaf by leaf; leaves may be boxes of a trace."""
     return map_leaves(lambda leaf: leaf / count, value)

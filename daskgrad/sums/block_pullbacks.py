@@ -1,4 +1,4 @@
-"""Block pullbacks: those of a block whose terms are arrays, kept side by side."""
+"""Block pullbacks: a block's terms while they are added, and the pullbacks of terms of arrays."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from daskgrad.sums.item_cotangents import Gathered, Widths
 
 
 class Terms(Travelling):
-    """The pullback of a sum of terms that are not scalars: each term's own, in order.
+    """The pullback of a sum of terms that are not scalars: the terms' pullbacks, in order.
 
-    ``widths`` has for each term the numbers of leaves of its item's differentiated fields; ``add``
-    adds two cotangents.
+    ``widths``: how many leaves the differentiated fields of each item have; ``add`` adds two
+    cotangents.
     """
 
     __slots__ = ("_add", "are_rows", "pullbacks", "widths")
@@ -71,9 +71,9 @@ class Terms(Travelling):
     def __call__(
         self, cotangent: Leaves, look: Callable[[int, Leaves], None] | None = None
     ) -> tuple[Leaves, tuple[Leaves, ...]]:
-        """The cotangents of the shared inputs, added up, and those of the items, side by side.
+        """The sum of the shared inputs' cotangents, and the items' cotangents side by side.
 
-        ``look`` is called with what each term returned, and its number.
+        ``look`` gets the number of each term and the cotangents that it returned.
         """
         gathered = Gathered(self.are_rows, self._add)
         for number, (pullback, widths) in enumerate(zip(self.pullbacks, self.widths, strict=True)):
@@ -84,15 +84,10 @@ class Terms(Travelling):
         return gathered.total()
 
 
-# -------------------------------------------------------------------------------------------------
-# Runs: terms of a sum that are side by side, added many at a time along the same tree.
-
-
 class AddedTerms:
-    """The sum of a block's terms so far, and what their pullback needs.
+    """The sum of a block's terms so far, and the material of their pullback.
 
-    ``are_rows`` tells of each differentiated field of the items whether it is an array with a row
-    for each.
+    ``are_rows``: for each differentiated field of the items, whether it is an array of rows.
     """
 
     def __init__(self, addition: Addition, are_rows: Sequence[bool]):
@@ -118,7 +113,7 @@ class AddedTerms:
             self._widths.append(widths)
 
     def push_run(self, run: TermRun, gradients: Leaves, widths: Widths) -> None:
-        """Adds consecutive terms, along the same tree, and their gradients, leaf by leaf."""
+        """Adds consecutive terms and their gradients, many at a time along the same tree."""
         self.count += len(run.values)
         self._scalars += len(run.values)
         for part in self._values.subtrees(len(run.values)):
@@ -146,7 +141,7 @@ class AddedTerms:
 
 
 def side_by_side(results: Sequence[Any], arrays: Sequence[Any]) -> TermRun | None:
-    """Values and gradients, in lists, as a run; None unless they are small arrays of one kind."""
+    """A list of values and gradients as a run; None unless they are small arrays of one kind."""
     if not {tuple}.issuperset(map(type, results)):  # some are to be traced
         return None
     if sum([getattr(array, "nbytes", 0) for array in arrays]) > SIDE_BY_SIDE:
