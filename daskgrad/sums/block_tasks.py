@@ -1,8 +1,8 @@
 """Block tasks: a block of a sum of models, evaluated in one task.
 
 A block is a run of items; its terms are ``model(item, *shared)``. A scalar term is pulled back at
-once, while its tape is hot, and only the sum of the gradients is kept: 256 small models took 0.28 s
-so, and 0.65 to 0.87 s on one long tape. Terms that are arrays keep a pullback each.
+once, while its tape is in the cache, and only the sum of the gradients is kept: 256 small models
+took 0.28 s, and 0.65 to 0.87 s on one long tape. Each term that is an array keeps its pullback.
 """
 
 import itertools
@@ -49,12 +49,12 @@ from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
 
 
 class Summand(NamedTuple):
-    """What a sum adds up, in a graph, here and on the workers; its model is passed beside it.
+    """The terms of a sum, in a graph, here and on the workers; the model is passed beside it.
 
     The first ``field_count`` inputs of a term are the fields of its item: one for each collection
-    in a zip, or the item itself. ``placed`` is the number of the field that the workers hold, if
-    they hold one. ``slices``: the model takes slices of items instead of single items.
-    ``is_partial``: a block is not the sum of all terms; whoever adds up the blocks rounds.
+    in a zip, or the item itself. ``placed``: the number of the field that the workers hold, if any.
+    ``slices``: the model takes slices instead of single items. ``is_partial``: a block is not the
+    whole sum, and the last addition of blocks rounds.
     """
 
     call: Call
@@ -73,11 +73,8 @@ First = int | Partition  # the index of a block's first item, or the partition t
 def evaluate_block(
     model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> Any:
-    """The sum of the block's terms; traces nothing.
-
-    ``fields`` holds the items, field by field. The inputs of a term are the fields of its item, and
-    then the shared inputs.
-    """
+    """The sum of the block's terms; traces nothing. A term's inputs are its item's entry of each
+    field, and the shared ``inputs``."""
     require_one_length(fields, first, model)
     if not len(fields[0]):
         return NOTHING
@@ -135,10 +132,7 @@ def blame_odd_term(
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
-    """What an array goes through, so that a model cannot write into it, or into its rows.
-
-    So what all terms share is protected once; each run of the model has the rest done.
-    """
+    """Makes shared arrays and arrays of rows read-only, once for all terms."""
     finds_writes = registry.finds_writes(registry.load(model.backend))
     return as_it_is if finds_writes else read_only_leaf
 
@@ -155,7 +149,7 @@ def capture_block(
 
 
 class TracedSum:
-    """Captures blocks of one sum; the shared inputs are taken apart only once."""
+    """Captures blocks of one sum; flattens the shared inputs once."""
 
     def __init__(self, model: Model, summand: Summand, inputs: Sequence[Any]):
         self._model = model
@@ -175,8 +169,8 @@ class TracedSum:
         self._must_be_finite = finite.is_required()
 
     def fields(self, others: list[Any], placed: Any) -> list[Any]:
-        """The fields of a block's items, or its slices of them; ``placed`` are those of the field
-        that is held where the block is evaluated, and ``others`` those of the others."""
+        """The fields of a block: ``placed``, which this worker holds, among the ``others``, which
+        came with the request."""
         fields = others
         if self._summand.placed is not None:
             fields = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
@@ -195,7 +189,6 @@ class TracedSum:
             return self.total(terms, describe_block(first, fields[0]))
 
     def no_terms(self, are_rows: Sequence[bool] = ()) -> AddedTerms:
-        """What terms are added to."""
         return AddedTerms(self._add, are_rows)
 
     def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
@@ -207,7 +200,7 @@ class TracedSum:
 
     @contextmanager
     def _odd_terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[None]:
-        """Has errors of adding terms name an item."""
+        """Makes errors of adding terms name an item."""
         try:
             yield
         except StructureError as error:
@@ -216,7 +209,7 @@ class TracedSum:
             raise
 
     def total(self, terms: AddedTerms, block: str) -> Captured:
-        """The sum of terms, which are described."""
+        """The sum of the terms; ``block`` describes them in errors."""
         value, pullback = terms.total(self._model.name)
         if self._must_be_finite:
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
@@ -232,11 +225,8 @@ class TracedSum:
         use: Callable[[Any, Any, Widths], None],
         use_run: Callable[[TermRun, Leaves, Widths], None] | None = None,
     ) -> None:
-        """Evaluates the terms of a block in their order, each of which ``use`` gets: value,
-        pullback, and how many leaves the differentiated fields of its item have.
-
-        ``use_run``: gets many that a backend has evaluated at once, and their gradients.
-        """
+        """Evaluates the terms of a block in their order. ``use`` gets value, pullback and widths of
+        each; ``use_run`` gets terms that a backend evaluated at once, with their gradients."""
         fits = use_run is not None and self._summand.summation == "pairwise"
         in_runs = fits and not self._must_be_finite
         results, start = self._results(fields), 0
@@ -254,7 +244,7 @@ class TracedSum:
                 start += len(run.values)
                 continue
             for result in run.each() if type(run) is TermRun else run:
-                use(*self._term_of(result, first, start, [field[start] for field in fields]))
+                use(*self._term(first, start, [field[start] for field in fields], result))
                 start += 1
 
     def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
@@ -263,37 +253,33 @@ class TracedSum:
             return itertools.repeat((None,))
         return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
 
-    def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
-        """A term, from the backend's result if there is one."""
-        if result is None or type(result) is Pending:
-            term = self._term(first, offset, item, result and result.known)
-        else:
-            tracer, widths = self._tracer_of(item)
-            term = (*tracer.captured(*result), widths)
-        if self._must_be_finite:
-            where = self._where([*item, *self._inputs], nth(first, offset))
-            finite.require_captured(where, self._summand.active, *term[:2])
-        return term
-
     def _call_on(self, item: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         return self._tracer_of(item)[0].call([*item, *self._inputs])
 
     def _tracer_of(self, item: Sequence[Any]) -> tuple[Tracer, Widths]:
-        """What traces a term, and how many leaves the differentiated fields of its item have."""
+        """The tracer of a term, and the widths of its item."""
         if not self._own:
             return self._tracer, ()
         trees = [(number, *flatten(item[number])) for number in self._own]
         widths = tuple([len(leaves) for _, leaves, _ in trees])
         return self._tracer.with_item(trees), widths
 
-    def _term(self, first: First, offset: int, item: Sequence[Any], known: Any = None) -> Term:
+    def _term(self, first: First, offset: int, item: Sequence[Any], result: Any = None) -> Term:
+        """A term, from the backend's result if there is one."""
         inputs = [*item, *self._inputs]
         try:
             tracer, widths = self._tracer_of(item)
-            return (*tracer.run(inputs, known), widths)
+            if result is None or type(result) is Pending:
+                value, pullback = tracer.run(inputs, result and result.known)
+            else:
+                value, pullback = tracer.captured(*result)
         except Exception as error:
             self._where(inputs, nth(first, offset)).note(error)
             raise
+        if self._must_be_finite:
+            where = self._where(inputs, nth(first, offset))
+            finite.require_captured(where, self._summand.active, value, pullback)
+        return value, pullback, widths
 
     def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
         return Blame("forward", self._model, self._summand.call, inputs, place)
@@ -301,8 +287,8 @@ class TracedSum:
     def _blame(
         self, error: Exception, first: First, start: int, fields: Sequence[Sequence[Any]]
     ) -> None:
-        """Finds the item that an error came from, which was evaluated with others, and raises its
-        own; says which items it may have been where it does not come again."""
+        """Evaluates one by one items that raised an error together; if none raises it again, the
+        error gets a note on all of them."""
         items = [*zip(*fields, strict=True)][start:]
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
@@ -311,7 +297,7 @@ class TracedSum:
 
 
 def require_one_length(fields: Sequence[Sequence[Any]], first: First, model: Model) -> None:
-    """Partitions that are zipped have as many items as each other; elsewhere that is known."""
+    """Raises unless zipped partitions have as many items as each other."""
     if isinstance(first, int) or len(fields) == 1:
         return
     lengths = [len(field[0]) if first.item is None else len(field) for field in fields]
@@ -339,11 +325,8 @@ def pull_back_block(
     value_elsewhere: Any,
     *fields: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the active inputs of a block; a single one is not wrapped.
-
-    Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is one of several, ``add_unscaled`` adds up what they return for a shared input.
-    """
+    """The cotangents of the active inputs of a block: of the shared ones, and then of the items,
+    side by side; a single one is not wrapped. ``add_unscaled`` adds them up over several blocks."""
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, fields[0]), *[None] * (len(fields) - 1), *inputs]
@@ -382,7 +365,7 @@ def pull_back_leaves(
     is_partial: bool,
     look: Callable[[int, Leaves], None] | None = None,
 ) -> tuple[Cotangent, ...]:
-    """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
+    """The result of a block's pullback for a cotangent, whose ``leaves`` fit the value."""
     factor = None
     if isinstance(pullback, Terms):
         shared, items = pullback(leaves, look)
@@ -400,7 +383,7 @@ def pull_back_leaves(
 def pull_back_sum(
     captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the shared inputs of a sum whose blocks have been added up."""
+    """The cotangents of the shared inputs, from a sum whose blocks were added up."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))

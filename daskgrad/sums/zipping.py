@@ -1,6 +1,6 @@
-"""Zipping: the items that a sum runs over, of one collection or of several side by side.
+"""Zipping: the items of a sum, from one collection or from several side by side.
 
-Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
+The public ``zip`` hides Python's own here.
 """
 
 from collections.abc import Sequence
@@ -51,21 +51,20 @@ class Zip(OnlyItems):
 def zip(*collections: Any) -> Zip:
     """Collections of one length side by side: their items are tuples, an entry from each.
 
-    For ``map_sum`` and ``reduce_sum``, which pass ``(a_i, b_i)`` in the place of an item, and
-    ``(slice of a, slice of b)`` in that of a slice.
+    For ``map_sum`` and ``reduce_sum``, which pass ``(a_i, b_i)`` as an item, and ``(slice of a,
+    slice of b)`` as a slice.
 
     Parameters
     ----------
     collections:
-        whatever is summed over alone: lists, tuples, ranges, arrays, dask Arrays, lists of Delayed,
-        placed items, and variables, whose items are differentiated. Bags and dataframes can be
-        zipped only with each other, if they have the same number of partitions.
+        lists, tuples, ranges, arrays, dask Arrays, lists of Delayed, placed items, and variables,
+        whose items are differentiated. Bags and dataframes can be zipped only with each other, if
+        they have the same number of partitions.
 
-    Beside placed items, what is in this process travels with every evaluation, or once where it is
-    large and stays the same. Beside a sample of placed items (``Shards.sample``), of an array with
-    a row for each of these, the rows of those are taken that were drawn. With several placed
-    collections the sum is a task graph: place what is side by side together, ``dg.place(dg.zip(a,
-    b))``; an item of that is a tuple.
+    Beside placed items, collections in this process travel with every evaluation, or once if they
+    are large and stay the same. Beside a sample of placed items (``Shards.sample``), an array with
+    a row for each placed item gives the drawn items' rows. With several placed collections the sum
+    is a task graph: place them together, ``dg.place(dg.zip(a, b))``, whose items are tuples.
 
     Raises
     ------
@@ -93,9 +92,9 @@ def zip(*collections: Any) -> Zip:
 class Items:
     """The items of a sum: sources that are cut at the same places.
 
-    ``firsts`` has for each block the index of its first item, or its partition; ``sizes`` the
-    number of its items, if that is known. ``placed`` are the placed items, ``placed_field`` is the
-    number of the first source that has some, and ``beside_placed`` are the other sources.
+    ``firsts``: for each block the index of its first item, or its partition; ``sizes``: its number
+    of items, if known. ``placed_field`` is the number of the first source whose items are placed,
+    and ``beside_placed`` are the sources whose items are not.
     """
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
@@ -122,14 +121,14 @@ class Items:
         return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 
     def _blocks(self) -> list[list[Any]]:
-        """The blocks of each source; cut when they are needed, since workers may hold them."""
+        """The blocks of each source, cut at the first use, since workers may hold them."""
         blocks = self._cut
         if blocks is None:
             blocks = self._cut = [source.cut(self._starts) for source in self.sources]
         return blocks
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
-        """For each block its start, and its items in each source, or a reference to these."""
+        """For each block its start, and its items in each source, or references to them."""
         sources = [
             self._data(tasks, number, name, used_twice) for number in range(len(self.sources))
         ]
@@ -150,7 +149,7 @@ class Items:
         ]
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
-        """The items of one source in each block; a slice is the only item of its block."""
+        """The items of one source, block by block; a slice is the only item of its block."""
         data = self.sources[number].data(tasks, self._blocks()[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
@@ -161,7 +160,7 @@ class Items:
         return variable
 
     def are_rows(self, field: int) -> bool:
-        """Whether a field is an array, whose rows are the items, and not a list."""
+        """Whether a field is an array of rows, and not a list."""
         return isinstance(self.variable(field).primal, np.ndarray | Elsewhere)
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
@@ -172,14 +171,13 @@ class Items:
 
     @property
     def is_here(self) -> bool:
-        """Whether all items are in this process, and not results of tasks or on a cluster."""
+        """Whether all items are in this process."""
         return all(source.is_here for source in self.sources)
 
     def here(self, start: int, stop: int) -> list[Any]:
-        """The items of each source in a run of blocks, as a list or rows of an array; they must be
-        in this process.
+        """The items of each source in a run of blocks, all in this process.
 
-        After the last run no blocks are held: a graph may have many sums.
+        After the last run no blocks are held, as a graph may have many sums.
         """
         runs = [blocks[start:stop] for blocks in self._blocks()]
         if stop == len(self.firsts):
@@ -193,7 +191,7 @@ def side_by_side(items: Any) -> tuple:
 
 
 def drawn_in(items: Any) -> Drawn | None:
-    """The drawn items that a sum runs over, or the first of several; None if there are none."""
+    """The first sample of placed items among the collections; None if there is none."""
     return next(
         (collection for collection in side_by_side(items) if isinstance(collection, Drawn)), None
     )
@@ -229,7 +227,7 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
 
 
 def chosen_size(sources: Sequence[Source], grainsize: Grainsize, count: int, slices: bool) -> int:
-    """How many items are in a block that may be cut anywhere."""
+    """The number of items in a block that may be cut anywhere."""
     if not slices:
         return aligned_grainsize(grainsize, count)
     if grainsize == "auto":
@@ -291,7 +289,7 @@ def require_one_length(counts: Sequence[int | None]) -> None:
 
 
 def require_one_sample(drawn: Sequence[Drawn]) -> None:
-    """Raises unless samples that are zipped have the same items of as many."""
+    """Raises unless zipped samples were drawn alike."""
     for first, other in pairwise(drawn):
         is_one = first.population == other.population
         if not (is_one and np.array_equal(first.indices, other.indices)):
@@ -306,7 +304,7 @@ def holds_nodes(sources: Sequence[Source]) -> bool:
 
 
 def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grainsize) -> Any:
-    """What a model gets in each term: items, or slices of them; of a zip tuples of these.
+    """The first argument of each term: items, or slices of them; for a zip, tuples.
 
     ``parts`` are collections in this process, whose entries may be nodes or a backend's boxes.
     """
@@ -322,7 +320,7 @@ def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grains
 
 
 def nested_part(items: Any, argument: str) -> Any:
-    """A collection inside a model: values, or boxes in their places."""
+    """A collection inside a model, of values or boxes."""
     if isinstance(items, Drawn):
         raise TypeError(
             f"{argument} is {items!r}, and stands inside a model, where sums are not scaled to all "
@@ -338,7 +336,7 @@ def nested_part(items: Any, argument: str) -> Any:
 
 
 def is_boxed(items: Any) -> bool:
-    """Whether this is a sequence that ``as_items`` does not know: a backend's box of an array."""
+    """Whether items are a backend's box of an array: a sequence that ``as_items`` refuses."""
     is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
     is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")
