@@ -188,9 +188,9 @@ def reduce_sum(
 def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | None = None) -> Node:
     """The sum of nodes of one structure and shape, along a binary tree over their indices.
 
-    ``summation`` is the parameter of ``map_sum``, for the value alone: contributions to the gradient
-    of one variable come from several consumers, and are added pairwise. ``name`` names its tasks,
-    "sum" if not given. The sum of a single node is that node.
+    ``summation`` is as in ``map_sum``, for the value alone: contributions to the gradient of one
+    variable come from several consumers, and are added pairwise. ``name`` names its tasks, "sum" if
+    not given. The sum of a single node is that node.
 
     Examples
     --------

@@ -22,8 +22,8 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 # -------------------------------------------------------------------------------------------------
 # Reverse mode of a JAX model: the tape is JAX's own pullback, a pytree of residuals.
 #
-# Everything runs in double precision where the arrays are, by JAX's thread-local switch: the
-# process's own setting is left alone.
+# JAX's thread-local switch allows double precision, where the arrays have it, and leaves the
+# process's setting alone.
 
 
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
@@ -97,7 +97,7 @@ class JaxTape:
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in JAX's arrays."""
+    """The outputs of ``fun``, and the map from the arrays' tangents to the outputs'."""
     outputs = JaxOutputs()
     with jax.enable_x64(True):
         primals = [jnp.asarray(array) for array in arrays]
@@ -134,12 +134,11 @@ HINT = (
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """The hint for an error of JAX about a traced array that is used as a NumPy array."""
+    """The hint for an error about a traced array that is used as a NumPy array."""
     is_assignment = "in-place item assignment" in str(error)
     return HINT if isinstance(error, ERRORS) or is_assignment else None
 
 
 # --------------------------------------------------------------------------------- the jax backend
 
-# Its own arrays cannot be written into; a model that is not compiled sees NumPy's.
-finds_writes = False
+finds_writes = False  # JAX's arrays are constant; a model that is not compiled sees NumPy's

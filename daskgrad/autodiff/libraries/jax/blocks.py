@@ -18,16 +18,15 @@ from daskgrad.autodiff.values.trees import LEAF, exactly, flatten, unflatten
 # -------------------------------------------------------------------------------------------------
 # Loops: the forward pass of a program over many items of one kind, in one call of XLA.
 #
-# XLA compiles operations in a loop otherwise than alone, and the last bits may differ: with a sum
-# of 13 exponentials they do, with one of 100 they do not. So items go through the loop of their
-# kind and through nothing else, single ones, too, and each kind has one loop. Its arrays have a row
-# an item, and a length that the shapes alone decide; how many rows it goes through is known only
-# when it runs, so that XLA cannot unroll it. All items run through the same compiled body, and the
-# bits of each depend neither on its place nor on how many there are.
+# XLA compiles operations in a loop otherwise than alone, and the last bits may differ: a sum of 13
+# exponentials differs, a sum of 100 does not. So each kind of item has one loop, through which
+# single items go, too. Its arrays have a row an item, and a length that shapes alone decide; the
+# number of rows is known only when it runs, so that XLA cannot unroll it. All items go through the
+# same compiled body, and the bits of each depend neither on its place nor on the number of items.
 
-NBYTES = 2**20  # of a loop's rows: the items, and their gradients
+NBYTES = 2**20  # of a loop's rows, items and gradients
 LONGEST = 256  # rows
-SHORTEST = 16  # rows: items that are larger are evaluated alone, and their calls cost little
+SHORTEST = 16  # rows: larger items are evaluated alone, and a call costs little beside them
 
 RowsOf = Callable[[int, Sequence[int], int], np.ndarray]
 
@@ -35,8 +34,8 @@ RowsOf = Callable[[int, Sequence[int], int], np.ndarray]
 class XlaLoop:
     """Both passes of a program whose value is one real number, over items.
 
-    ``are_own`` says of each leaf of a call whether it is the item's. ``nbytes``: of an item and its
-    gradient; ``length``: the most items in one call.
+    ``are_own``: whether each leaf of a call is the item's; ``nbytes``: of an item and its gradient;
+    ``length``: the most items in one call.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class XlaLoop:
 
     @staticmethod
     def _inputs(program: JitProgram, layout: Layout, arrays: Sequence[Any]) -> list[Any]:
-        """What the program takes: the arrays, and the constants."""
+        """The inputs of the program: the arrays, and the constants."""
         return [*arrays, *program.constants(layout.leaves)]
 
     @property
@@ -66,8 +65,8 @@ class XlaLoop:
 
     @property
     def is_right(self) -> bool:
-        """Whether it may replace single calls: their value is one real number, they are small, and
-        have no effects, whose order would change."""
+        """Whether it may replace single calls: the value is one real number, items are small, and
+        there are no effects, whose order would change."""
         outputs = self._program.outputs
         is_number = len(outputs.slots) == 1 and outputs.is_real_scalar()
         return is_number and not self._traced.effects and self.length >= SHORTEST
@@ -117,10 +116,8 @@ class XlaLoop:
 def loop_of(
     program: JitProgram, layout: Layout, arrays: Sequence[Any], are_own: Sequence[bool]
 ) -> XlaLoop | None:
-    """The loop of a program over the leaves that are the items' own; ``None`` if it has none.
-
-    The program and the shapes decide this, never data: the bits would depend on it.
-    """
+    """The loop of a program over the items' leaves; ``None`` if there is none, which the program
+    and the shapes decide, and never data, as the bits depend on it."""
     key = tuple(are_own)
     with program.lock:  # so that one of several threads runs the function
         if key not in program.loops:
@@ -131,7 +128,7 @@ def loop_of(
 
 # ------------------------------------------------------------------------------------------ blocks
 
-HELD = 2**22  # bytes of items and gradients that are held at a time
+HELD = 2**22  # bytes of items and gradients at a time
 
 Term = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
@@ -159,7 +156,7 @@ def trace_block(block: TracedBlock) -> Iterator[list[Term | None]]:
 
 
 class ItemGroup:
-    """Items of one kind, which share a loop; ``nbytes``: of one while it is held."""
+    """Items of one kind, which share a loop; ``nbytes``: of one item while it is held."""
 
     def __init__(
         self, block: TracedBlock, fields: Sequence["ItemField"], number: int, is_alone: bool
@@ -201,7 +198,7 @@ class ItemGroup:
 
 
 class ItemField:
-    """One field of all items, rows of an array or pytrees; ``kinds`` tell items apart."""
+    """One field of all items, rows of an array or pytrees; ``kinds``: of each item."""
 
     def __init__(self, items: Sequence[Any] | np.ndarray):
         self._array = items if isinstance(items, np.ndarray) else None

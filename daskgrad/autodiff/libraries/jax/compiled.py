@@ -1,10 +1,10 @@
 """Compiled: models compiled once for each kind of call.
 
-JAX runs a function's Python code only when it compiles it. The parts of a call and its result that
-are not arrays are kept with the program; so a program belongs to one kind of call: one function,
-the structure of the arguments, the leaves that are not arrays, and the shapes and dtypes of those
-that are. A function is known by its bytes, since objects that it refers to may have changed, and
-since a worker loads it again with every evaluation.
+JAX runs a function's Python code only when it compiles it. All parts of a call and its result that
+are not arrays are kept with the program. So a program belongs to one kind of call: one function,
+the structure of the arguments, the leaves that are not arrays, and the arrays' shapes and dtypes. A
+function is known by its bytes, as objects that it refers to may have changed, and as a worker loads
+it again with every evaluation.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from daskgrad.autodiff.values.trees import exactly, flatten, substitute, unflatt
 
 logger = logging.getLogger("daskgrad")
 
-MOST_KEPT = 4096  # programs: a sum of models may have as many shapes
+MOST_KEPT = 4096  # programs: a sum may have as many shapes
 
 STATIC = frozenset({bool, int, str, bytes, type(None)})
-WEAK = frozenset({float, complex})  # traced: a different number is the same kind of call
+WEAK = frozenset({float, complex})  # traced: another number is the same kind of call
 
 
 class Prepared:
@@ -43,9 +43,7 @@ class Prepared:
         self.fun = fun
         self.digest: bytes | None = getattr(fun, "daskgrad_digest", None)  # from another process
         if self.digest is None:
-            with contextlib.suppress(
-                Exception
-            ):  # of its parts: it is traced at each call, and right
+            with contextlib.suppress(Exception):  # then it is traced at each call
                 self.digest = digest(dumps(fun))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +78,7 @@ def kind_of(layout: Layout) -> CallKind | None:
 
 
 def leaf_kind(leaf: Any) -> Hashable:
-    """All about a leaf but the entries of an array; ``None`` if it is not a plain constant."""
+    """All about a leaf but the entries of an array; ``None`` unless it is a plain constant."""
     cls = type(leaf)
     if is_numeric(leaf):
         return leaf.shape, leaf.dtype
@@ -98,7 +96,7 @@ def is_traced(leaf: Any) -> bool:
 class JitProgram:
     """One function, compiled for one kind of call: its value, its forward pass and its pullback.
 
-    If several threads are the first to call it, JAX compiles it in one of them.
+    If several threads call it first, JAX compiles it in one of them.
     """
 
     def __init__(self, fun: Callable, layout: Layout):
@@ -122,10 +120,8 @@ class JitProgram:
         return self._value(self.constants(layout.leaves))
 
     def forward(self, layout: Layout, arrays: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
-        """The outputs with derivative, the pullback, the other outputs.
-
-        The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
-        """
+        """The outputs with derivative, the pullback, the other outputs. The pullback of one real
+        number is its gradient: XLA fuses both passes."""
         return self._forward(list(arrays), self.constants(layout.leaves))
 
     def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
@@ -137,11 +133,11 @@ class JitProgram:
         return [cotangent if is_reached else None for cotangent, is_reached in pairs]
 
     def constants(self, leaves: Sequence[Any]) -> list[Any]:
-        """Selects the leaves, or entries for them, that are traced and not differentiated."""
+        """Selects the entries of leaves that are traced and not differentiated."""
         return list(itertools.compress(leaves, self._is_constant))
 
     def trace(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
-        """The operations of a call as JAX records them; runs the Python code of the function."""
+        """The operations of a call; runs the Python code of the function."""
         traced = jax.make_jaxpr(self._call)(list(arrays), list(constants))
         self.reached = reached(traced.jaxpr, len(arrays), len(self.outputs.places()))
         return traced
@@ -150,7 +146,7 @@ class JitProgram:
         return self.both_passes(self.trace(arrays, constants), arrays, constants)
 
     def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
-        """As ``forward``, of what was traced."""
+        """As ``forward``, by traced operations."""
         ends = len(self.outputs.places())
 
         def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
