@@ -1,9 +1,9 @@
 """Differences: derivatives of black boxes, from their values at displaced arguments.
 
 Central differences err by O(h²) plus rounding of O(ε / h); h = ε^(1/3), relative to max(1, |x|),
-balances the two to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step
-errs by O(h²) alone, as it subtracts nothing, and for h = 1e-20 this error vanishes (W. Squire and
-G. Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
+balances both to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step errs
+by O(h²) alone, as it subtracts nothing, and for h = 1e-20 this error vanishes (W. Squire and G.
+Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
 110-112).
 """
 
@@ -42,7 +42,7 @@ COMPLEX_STEP = 1e-20
 
 
 class Scheme(NamedTuple):
-    """How a derivative is approximated; ``step`` is relative; ``None``: the best for the dtype."""
+    """A way to approximate derivatives; the ``step`` is relative, ``None`` is the dtype's best."""
 
     method: str
     step: float | None
@@ -57,15 +57,11 @@ class Scheme(NamedTuple):
         return (best if self.step is None else self.step) * np.maximum(1.0, size)
 
 
-# ------------------------------------------------------------------------------------- differences
-
-
 class Differences:
     """Differences of a function of some leaves: a column of its Jacobian for each real number.
 
-    ``evaluate`` takes displaced leaves; ``value`` is that of the others, where it is known. Once a
-    value is coarser than the leaves (single precision from double, for example), its precision sets
-    the step.
+    ``evaluate`` takes displaced leaves; ``value`` is the value at the leaves, if known. A value in
+    coarser precision than the leaves sets the step.
     """
 
     def __init__(
@@ -113,7 +109,7 @@ class Differences:
         return self._difference(plus, minus) / (2 * length)
 
     def _place(self, number: int) -> tuple[int, int]:
-        """The leaf that a real number is in, and its place there."""
+        """The leaf of a real number, and its place in the leaf."""
         leaf = int(np.searchsorted(self._starts, number, side="right")) - 1
         return leaf, number - int(self._starts[leaf])
 
@@ -160,11 +156,9 @@ class Differences:
         return concatenate([np.imag(leaf).reshape(-1) for leaf in outputs])
 
     def _require_unmoved(self, outputs: Sequence[Any], places: Sequence[int]) -> None:
-        """Checks that leaves that stay real for complex arguments do not depend on the arguments.
-
-        Compares them at different real arguments. Entries move by different amounts, so that
-        functions of their differences change, too.
-        """
+        """Checks that outputs that stay real for complex arguments do not depend on the arguments:
+        compares them at other real arguments, whose entries move by different amounts, so that
+        functions of their differences change, too."""
         amounts = [1 + np.arange(leaf.size).reshape(leaf.shape) % 7 for leaf in self._leaves]
         pairs = zip(self._leaves, amounts, strict=True)
         moved = [
@@ -201,14 +195,11 @@ def require_one_size(size: int, expected: int, name: str) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------ the pullback
-
-
 @carrier
 class Jacobian:
     """A pullback that is data: the Jacobian over the real numbers in value and arguments.
 
-    ``value`` and ``arguments`` are the kinds of their leaves, ``None`` for one without derivative.
+    ``value`` and ``arguments``: the kinds of their leaves; ``None`` without a derivative.
     """
 
     matrix: np.ndarray
@@ -238,9 +229,6 @@ def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: 
     made = Jacobian(matrix, kinds(flatten(value)[0]), kinds(arguments))
     require_one_size(matrix.shape[0], count(made.value), name)
     return made
-
-
-# ------------------------------------------------------------------------ rules for black boxes
 
 
 class Differenced(Rule):
@@ -273,7 +261,7 @@ class Differenced(Rule):
         return jacobian_of(call.value, leaves, matrix, self.name)
 
     def slope(self, call: RuleCall, *tangents: Any) -> Leaves:
-        """The tangents of the value's leaves, from those of the arguments' leaves."""
+        """The tangents of the value's leaves, from tangents of the arguments' leaves."""
         active = [place for place, tangent in enumerate(tangents) if tangent is not None]
         along = self._differences(call, active).along([tangents[place] for place in active])
         value = kinds(flatten(call.value)[0])
@@ -331,9 +319,6 @@ def slope(function: Differenced, call: RuleCall) -> Linear:
     return Linear(functools.partial(function.slope, call), function.name, transposed)
 
 
-# ------------------------------------------------------------------------------ the tasks of a call
-
-
 def difference(
     scheme: Scheme,
     model: Model,
@@ -366,7 +351,7 @@ def collect(
     value: Any,
     parts: Sequence[np.ndarray],
 ) -> Captured:
-    """The captured call, from its value and its Jacobian's columns, spread over ``parts``."""
+    """The captured call, from its value and ``parts``, which share its Jacobian's columns."""
     with Blame("forward", model, call, inputs):
         outputs = flatten(value)[0]
         require_numbers(outputs, value, model)
@@ -378,7 +363,7 @@ def collect(
 def pullback_of(
     value: Any, leaves: Sequence[Any], parts: Sequence[np.ndarray], name: str
 ) -> Jacobian | Gradient:
-    """The Jacobian; for a value of one real number its gradient, as everywhere."""
+    """The Jacobian, or the gradient of one real number."""
     outputs = flatten(value)[0]
     if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
         return Gradient((None,) * len(leaves))
@@ -389,7 +374,7 @@ def pullback_of(
 
 
 def interleave(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-    """The matrix whose columns are spread over ``parts`` in turn; some parts may have none."""
+    """The matrix whose columns are dealt out to ``parts`` in turn; some parts may have none."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])
     matrix = np.empty((len(parts[0]), width), np.result_type(*parts))

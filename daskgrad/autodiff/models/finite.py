@@ -1,7 +1,7 @@
-"""Finite: NaNs and infinities are errors where they arise: of a model, an item or a sum.
+"""Finite: NaNs and infinities are errors of the model, item or sum in which they arise.
 
-While ``debug_nans`` is active, tasks carry a flag, so that it does not matter who runs them. If it
-is set, each run of a model, pullback and addition checks its result.
+While ``debug_nans`` is active, tasks carry a flag, whoever runs them: each run of a model, pullback
+and addition checks its result.
 """
 
 import itertools
@@ -29,15 +29,15 @@ _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", defau
 def debug_nans() -> Iterator[None]:
     """A context in which NaNs and infinities in values, cotangents and gradients are errors.
 
-    The error is of the first task on its path through the graph that makes one. It names the model,
-    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and which
-    arguments are finite. Infinity counts even if the model intends it (a log density of zero).
+    The first task on a path through the graph that makes one raises the error. It names the model,
+    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and the
+    arguments that are. Infinity counts even if the model intends it (a log density of zero).
     Arguments and items may be infinite or NaN, as long as values and derivatives are not.
 
-    Works on every scheduler, for plain values and for gradients. Meanwhile everything is evaluated
-    as tasks, small evaluations and placed items, too, with the same bits. Holds for evaluations in
-    this thread within the context: a collection that ``differentiate`` returned before it is not
-    watched. Costs nothing outside the context.
+    It works on every scheduler, for plain values and for gradients. Within the context all is
+    evaluated as tasks, small evaluations and placed items, too, with the same bits. It holds for
+    evaluations in this thread within the context, and not for a collection that ``differentiate``
+    returned before. It costs nothing outside the context.
 
     Raises
     ------
@@ -65,14 +65,11 @@ is_debugging = _DEBUGGING.get
 
 REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)
 
-is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
-
-
-# ---------------------------------------------------------------------------- what must be finite
+is_required = REQUIRED.get  # in C, as each run of a model calls it
 
 
 def require(where: Blame, subject: str, tree: Any) -> None:
-    """Raises unless a tree is finite; ``where``: the call, or the term of a sum, that made it."""
+    """Raises unless a tree is finite, which the call or term ``where`` has made."""
     problem = trouble(tree)
     if problem is None:
         return
@@ -84,7 +81,7 @@ def require(where: Blame, subject: str, tree: Any) -> None:
 
 
 def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: Any) -> None:
-    """Checks the value, and the gradient if it was computed at once."""
+    """Checks the value, and the gradient if it was computed with it."""
     require(where, "the value", value)
     if isinstance(pullback, Gradient):
         backward = where._replace(stage="backward")
@@ -103,7 +100,7 @@ def require_pulled(
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
-    """Checks the cotangent of a value, which users may pass in."""
+    """Checks the cotangent of a value, which a user may have passed."""
     problem = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
     if problem is not None:
         raise FloatingPointError(
@@ -121,11 +118,8 @@ def require_sum(subject: str, leaves: Sequence[Any]) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------- in words
-
-
 def trouble_in(leaf: Any) -> str | None:
-    """The first entry of a leaf that is not finite, and where it is."""
+    """The first entry of a leaf that is not finite, and its place, in words; None if all are."""
     if isinstance(leaf, Rows | Slopes):
         problem = trouble_in(leaf.values)
         return None if problem is None else f"{problem} of the values of its {leaf!r}"
@@ -143,7 +137,7 @@ def trouble_in(leaf: Any) -> str | None:
 
 
 def trouble(tree: Any) -> str | None:
-    """The first entry of a pytree that is not finite, in words; None where all are finite."""
+    """The first entry of a pytree that is not finite, in words; None if there is none."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True, namespace=NAMESPACE)
     for path, leaf in zip(paths, leaves, strict=True):
         problem = trouble_in(leaf)
