@@ -1,4 +1,4 @@
-"""Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
+"""Tracing: runs a model on inputs, some of them traced, and checks its value."""
 
 import functools
 import itertools
@@ -39,7 +39,7 @@ class Active(NamedTuple):
 
 
 def as_moved(value: Any) -> Any:
-    """A value whose arrays are in C order, as they would be after a move."""
+    """A value whose arrays are in C order, as after a move."""
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
@@ -47,7 +47,7 @@ def as_moved(value: Any) -> Any:
 
 
 def release_leaf(leaf: Any) -> Any:
-    """A leaf of a model's value in C order; a copy if it is a read-only view of an argument."""
+    """A leaf of a model's value in C order; a copy of a read-only view of an argument."""
     return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
@@ -57,9 +57,9 @@ def places_of_arrays(leaves: Leaves) -> tuple[int, ...]:
 
 
 class Tracer:
-    """Runs one model on inputs, some of them traced; flattens these only once.
+    """Runs one model on inputs, some of them traced, which are flattened once.
 
-    ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
+    ``in_sum``: the call is a term of a sum: gradients add up, and tapes do not.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Tracer:
         self.fun = registry.prepare(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
-        """This tracer with further active inputs before its own: (number, leaves, structure)."""
+        """This tracer with further active inputs before its own: number, leaves, structure."""
         leaves = self._leaves_of(trees)
         places = places_of_arrays(leaves)
         other = object.__new__(Tracer)
-        vars(other).update(vars(self))  # `copy.copy` takes a third of the time of a small item
+        vars(other).update(vars(self))  # copy.copy takes a third of a small item's time
         other._trees = [*trees, *self._trees]
         other._primals = (*leaves, *self._primals)
         other._places = (*places, *[place + len(leaves) for place in self._places])
@@ -119,15 +119,15 @@ class Tracer:
         return seen_of(active, [leaves for _, leaves, _ in self._trees])
 
     def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
-        """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
+        """The value on ``inputs``, whose active ones are the constructor's, and its pullback.
 
-        ``known``: what the backend has found out of the call."""
+        ``known``: see ``TracedCall``."""
         if not self._arrays:
             value = as_moved(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
             return value, self._zero()
         value, leaves, tape = self._trace(inputs, known)
-        if self._model.keep == "recompute":  # traced all the same: then no model can keep a value
+        if self._model.keep == "recompute":  # traced all the same, so that no model keeps a value
             require_numbers(leaves, value, self._model)
             return value, Pullback()
         if is_real_scalar(leaves):
@@ -151,16 +151,15 @@ class Tracer:
 
     @property
     def arrays(self) -> Sequence[Any]:
-        """What is traced, of the constructor's active inputs."""
+        """The traced leaves of the constructor's active inputs."""
         return self._arrays
 
     def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, Sequence[Any]]:
-        """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
+        """The call on ``inputs`` as a backend traces it, a function of the arrays."""
         return TracedCall(self, inputs), self._arrays
 
     def block(self, block: TracedBlock) -> Iterator[Any]:
-        """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
-        value and gradient, ``None`` or a ``Pending``, for each."""
+        """The backend's results for the items of a block, in runs (``libraries.registry``)."""
         runs = self._backend.trace_block(block)
         return iter(lambda: run_as_model(next, runs, None), None)
 
@@ -193,13 +192,13 @@ class Tracer:
             leaves, structure = flatten(self._call.structure.unflatten(leaves))
             numbers_known = self._numbers.get(structure)
             numbers = self._numbers_of_arrays(inputs) if numbers_known is None else numbers_known
-            if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
+            if self._in_sum:  # equal structures have the same leaves in the same arguments
                 self._numbers[structure] = numbers
         return Layout(protect(leaves, self._are_writeable), structure, numbers, self._asked)
 
     def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:
-        """Puts the traced arrays, which are protected, into their places, if each input is a leaf;
-        their numbers, for each leaf."""
+        """Puts the traced arrays, which are protected, in their places among leaves that are the
+        inputs; returns the number of the array for each leaf, or None."""
         owners = [number for number, leaves, _ in self._trees for _ in leaves]
         traced = {owners[place]: n for n, place in enumerate(self._places)}
         numbers: list[int | None] = [None] * len(leaves)
@@ -210,13 +209,13 @@ class Tracer:
         return tuple(numbers)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
-        """For each leaf of the arguments, the number of the traced array that it is, or None."""
+        """For each leaf of the arguments, the number of the traced array, or None."""
         primals = [(number, n) for number, leaves, _ in self._trees for n in range(len(leaves))]
         numbers: dict[Any, int] = {primals[place]: n for n, place in enumerate(self._places)}
         return tuple([numbers.get(origin) for origin in self.origins(inputs)])
 
     def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments its input's number and its place there, or None."""
+        """For each leaf of the arguments its input's number and its place in it, or None."""
         holes = dict(self._call.holes)
         origins: list[tuple[int, int] | None] = []
         for position in range(len(self._call.leaves)):
@@ -249,7 +248,7 @@ class Tracer:
         return Pullback(tape, self._primals, self._places, self._seconds, self._asked)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
-        """The pullback to keep: ``keep`` and shapes alone decide, or the last bits would vary."""
+        """The pullback to keep, which ``keep`` and shapes decide alone, for the bits' sake."""
         if not self._keeps_gradient(tape):
             return self._of_tape(tape)
         try:
@@ -272,7 +271,7 @@ class Tracer:
         size = cotangents.nbytes(dense)
         if size <= cotangents.SMALL:
             return True
-        held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
+        held = getattr(tape, "tape_nbytes", None)  # a program counts as the tape that it replaces
         return size <= (held_nbytes(tape) if held is None else held)
 
     def _zero(self) -> Gradient:
@@ -295,7 +294,7 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
 
 
 def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
-    """Checks that a model that is differentiated returned numbers, or containers of them."""
+    """Checks that a differentiated model returned numbers, or containers of numbers."""
     require_no_objects(leaves, model)
     for leaf in leaves:
         if type(leaf) is np.ndarray:
@@ -318,7 +317,7 @@ NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
 def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
-    """Raises for what would hide traced values: arrays of objects, pandas' and xarray's tables."""
+    """Raises for arrays of objects and for tables of pandas and xarray: they hide traced values."""
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):
             if leaf.dtype.kind == "O":
@@ -351,7 +350,7 @@ def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[
 
 @functools.lru_cache(maxsize=1024)
 def unseen(width: int) -> tuple[Seen, ...]:
-    """What is kept of a single input that is not watched: one object of many calls."""
+    """A single input that is not watched, as many calls saw it: one object for all."""
     return ((None, width),)
 
 

@@ -1,6 +1,8 @@
-"""Policy: decides whether a pullback that leaves its process takes its tape along.
+"""Travel: whether a pullback that leaves its process takes its tape along, and how.
 
-Otherwise it is traced again, with the same bits. Measurements of the first trace decide.
+Otherwise it is traced again, with the same bits. Measurements of the first trace decide. Loading a
+pullback runs none of the user's code and cannot fail: a task result that cannot be loaded would
+hang Dask's cluster.
 """
 
 import collections
@@ -34,29 +36,30 @@ class Measured(NamedTuple):
 class PullbackPolicy:
     """Decides whether a pullback that moves takes its tape along, and if a new tape is kept.
 
-    A pullback that Dask moves to another worker, or spills to disk, either takes its tape along or
-    leaves it behind; then its model runs again where the pullback is used. The derivatives have the
-    same bits either way. Set a policy for the evaluations that begin within a block::
+    A pullback that Dask moves to another worker, or spills to disk, takes its tape along, or leaves
+    it behind and its model runs again. The derivatives have the same bits either way. Set a policy
+    for the evaluations that begin within a block::
 
         with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
             dg.grad(objective)(x)
 
     or derive a class with your own ``sends`` and ``keeps``, which is sent to the workers; a
     ``tape`` has ``nbytes``, ``steps`` and ``seconds``. If ``sends`` raises, the tape is left
-    behind; an error in ``keeps`` is an error of the backward pass. Tapes that cannot be sent (those
-    that hold locks, generators or files; those of JAX and PyTorch) are always traced again.
+    behind; an error in ``keeps`` is an error of the backward pass. Models are always traced again
+    if their tapes cannot be sent: if these hold locks, generators or files, or are JAX's or
+    PyTorch's.
 
     Parameters
     ----------
     pack_seconds, step_seconds:
-        seconds to pack and unpack any tape, and for each operation that it recorded. The defaults
-        were measured.
+        seconds to pack and unpack any tape, and for each recorded operation. The defaults were
+        measured.
     network_rate, disk_rate:
         bytes per second from one worker to another, and to a disk and back. The defaults are the
         rate that Dask's scheduler assumes for a network, and a rate measured on a local disk.
     unseen_bytes:
-        bytes of tapes that were traced again that a process may keep for further calls of a
-        ``vjp`` pullback; Dask's memory limits do not count them.
+        bytes of tapes that a process may keep after it traced their models again, for further calls
+        of a ``vjp`` pullback; Dask's memory limits do not count them.
 
     Raises
     ------
@@ -84,7 +87,7 @@ class PullbackPolicy:
             require_amount(field.name, getattr(self, field.name))
 
     def sends(self, tape: Measured, to_disk: bool) -> bool:
-        """True if to send a tape takes less time than to run its model again."""
+        """True if sending a tape takes less time than running its model again."""
         rate = self.disk_rate if to_disk else self.network_rate
         packing = self.pack_seconds + self.step_seconds * tape.steps
         return packing + tape.nbytes / rate < tape.seconds
@@ -118,8 +121,6 @@ def sent(policy: Any) -> Sealed | None:
     return None if policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
 
 
-# ---------------------------------------------------------------------------- the current policy
-
 # The policy of the current task, as it was sent; None for the default policy.
 CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
 
@@ -143,15 +144,12 @@ def spilling() -> Iterator[None]:
         _TO_DISK.reset(token)
 
 
-# -------------------------------------------------------------------- memory unknown to Dask
-
-
 class Unseen:
-    """Counts the bytes of this process's tapes that Dask counted as empty."""
+    """Counts the bytes of this process's tapes that Dask does not know of."""
 
     def __init__(self) -> None:
         self._nbytes = 0
-        self._gone: collections.deque[int] = collections.deque()  # garbage, in whatever thread
+        self._gone: collections.deque[int] = collections.deque()  # garbage, from any thread
         self._lock = threading.RLock()
 
     @property
@@ -184,8 +182,8 @@ logger = logging.getLogger("daskgrad")
 class Travelling:
     """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
-    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
+    Without arguments, a subclass is empty. It defines its ``tapes``, their measurements, its
+    ``contents``, and how to ``restore`` it from these at its first use elsewhere.
     """
 
     __slots__ = ("__weakref__", "_packed", "_policy")
@@ -214,10 +212,8 @@ class Travelling:
         return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
 
     def _pack(self) -> Sealed | None:
-        """The contents as bytes; ``None`` if the models are to run again instead.
-
-        Never raises: Dask's cluster would hang.
-        """
+        """The contents as bytes; ``None`` if the models are to run again. Never raises, as Dask's
+        cluster would hang."""
         picklers: set[Any] = {getattr(tape, "pickler", None) for tape in self.tapes()}
         if len(picklers) != 1 or None in picklers:
             return None
