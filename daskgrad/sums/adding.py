@@ -38,7 +38,7 @@ def add_captured(
     name: str = "sum",
     places: Sequence[Any] = (),
 ) -> Captured:
-    """The sum of blocks whose terms are scalars, with its gradient; the last addition rounds it."""
+    """The sum of blocks of scalar terms, with its gradient; the last addition rounds it."""
     if all(block.value is NOTHING for block in blocks):
         require_items(is_last, name)
         return blocks[0]
@@ -54,7 +54,7 @@ def add_captured(
 
 
 def addition_of_captured(summation: str) -> Add:
-    """The addition of two blocks whose terms are scalars; partial sums have no fingerprints."""
+    """The addition of two blocks of scalar terms; partial sums have no fingerprints."""
     addition = ADDITIONS[summation]
 
     def add(first: Captured, second: Captured, owned: bool) -> Captured:
@@ -66,7 +66,7 @@ def addition_of_captured(summation: str) -> Add:
 
 
 class CapturedSubtrees(Subtrees):
-    """The partial sums of blocks whose terms are scalars."""
+    """The partial sums of blocks of scalar terms."""
 
     def __init__(self, count: int, summation: str):
         super().__init__(count, addition_of_captured(summation))

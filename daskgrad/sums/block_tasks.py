@@ -117,7 +117,7 @@ def blame_odd_term(
     first: First,
     fields: Sequence[Sequence[Any]],
 ) -> None:
-    """Names the first item of a block whose term cannot be added to the one before it."""
+    """Names the first item of a block with a term that cannot be added to the one before it."""
     before: Any = None
     for offset, item in enumerate(zip(*fields, strict=True)):
         of_term = [*item, *inputs]
@@ -248,7 +248,7 @@ class TracedSum:
                 start += 1
 
     def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        """Runs of results of the backend, some of which are ``None`` or ``Pending``."""
+        """Runs of results of the backend, with ``None`` and ``Pending`` among them."""
         if not self._tracer.is_at_once:
             return itertools.repeat((None,))
         return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
@@ -365,7 +365,7 @@ def pull_back_leaves(
     is_partial: bool,
     look: Callable[[int, Leaves], None] | None = None,
 ) -> tuple[Cotangent, ...]:
-    """The result of a block's pullback for a cotangent, whose ``leaves`` fit the value."""
+    """The result of a block's pullback for a cotangent; its ``leaves`` fit the value."""
     factor = None
     if isinstance(pullback, Terms):
         shared, items = pullback(leaves, look)
@@ -383,7 +383,7 @@ def pull_back_leaves(
 def pull_back_sum(
     captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the shared inputs, from a sum whose blocks were added up."""
+    """The cotangents of the shared inputs, from a sum of added blocks."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))

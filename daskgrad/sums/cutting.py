@@ -185,7 +185,7 @@ def describe_items(items: Any) -> str:
 
 
 def in_row_order(item: Any) -> Any:
-    """An item whose arrays are C-contiguous."""
+    """An item with C-contiguous arrays."""
     if isinstance(item, np.ndarray):
         return row_major(item)
     leaves, structure = flatten(item)
@@ -235,8 +235,8 @@ def slice_size(parts: Sequence[Any], count: int) -> int:
     A slice costs some tenths of a millisecond besides its rows. The bits of a sum depend on the
     slices, so the size follows from shapes alone. Arrays are cut into a power of two of equal
     slices, with at least ``SLICE_ROWS`` rows or ``SLICE_BYTES`` bytes each; above ``FEW`` slices
-    their number grows as the square root, up to ``SLICES``. If one part is a list, whose items may
-    have any size, a slice is as long as a block.
+    their number grows as the square root, up to ``SLICES``. Items of a list may
+    have any size: if one part is a list, a slice is as long as a block.
     """
     nbytes = [rows_nbytes(column) for part in parts for column in columns_of(part)]
     if None in nbytes:

@@ -100,9 +100,9 @@ def of_items(rows: Sequence[Any], count: int) -> Leaves:
 
 
 def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = None) -> Leaves:
-    """The cotangents of items as one: of an array whose rows they are, or leaf after leaf.
+    """The cotangents of items as one: as an array of rows, or leaf after leaf.
 
-    A part is one item, or a block of items, whose numbers are ``sizes``.
+    A part is one item, or a block with as many items as ``sizes`` says.
     """
     is_whole = sizes is not None and len(parts) == 1  # as it was elsewhere, too
     if not are_rows or is_whole or isinstance(parts[0][0], CotangentElsewhere):
@@ -183,7 +183,7 @@ def concatenate_items(
 def place_items(
     cotangent: Cotangent, shape: tuple[int, ...], indices: np.ndarray, asked: bool
 ) -> Cotangent:
-    """The cotangent of an array, some rows of which were items, from the items' cotangents."""
+    """The cotangent of an array, from the cotangents of the items that are rows of it."""
     (leaf,) = cotangent.leaves
     if leaf is None:
         return cotangent

@@ -40,7 +40,7 @@ from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 
 ARRAY_VALUED = 1024  # models that are remembered, as their terms are not numbers
-_array_valued: dict[Any, None] = {}  # the latest whose items are sent to the workers
+_array_valued: dict[Any, None] = {}  # the latest; their items go to the workers
 
 
 class ReductionNode(AddedNode):
@@ -207,7 +207,7 @@ class ReductionNode(AddedNode):
 def call_on_items(
     model: Model, template: Any, shared: tuple, fields: int
 ) -> tuple[Call, list[Node]]:
-    """The call of a term, whose inputs are the fields of its item and the nodes in ``shared``."""
+    """The call of a term on the fields of its item and the nodes in ``shared``."""
     if template is None and are_distinct_nodes(shared):
         _, inputs = make_call(model, shared, {})
         return call_of_leaves(1 + len(inputs)), inputs

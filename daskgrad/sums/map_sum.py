@@ -74,7 +74,7 @@ def map_sum(
     Parameters
     ----------
     model:
-        a plain function, or what ``delayed`` made of one.
+        a plain function, or a model that ``delayed`` made.
     items:
         a list, tuple or range; a NumPy or dask Array (its rows are the items); a list of Delayed,
         each an item; a dask Bag (its elements; the bits depend on its partitions); the result of
@@ -93,7 +93,7 @@ def map_sum(
         in the value and in the sum of the terms' gradients. The terms and their gradients are as
         accurate as the model, and a factor that scales the sum is rounded as ever. Partial sums of
         several dtypes are converted to their common one before they are added; integers are added
-        exactly. Infinities and NaNs are those of plain addition. The bound and its source are in
+        exactly. Infinities and NaNs arise as in plain addition. The bound and its source are in
         ``daskgrad.autodiff.values.addition``.
     name:
         the sum's name in task keys, errors, the dashboard and the workers' events; the model's if
@@ -103,7 +103,7 @@ def map_sum(
     ------
     ValueError
         if there are no items, zipped collections have different lengths, the grainsize is not a
-        number of items or not that of the shards, the rows of a dask Array are not counted, the
+        number of items or differs from the shards', the rows of a dask Array are not counted, the
         summation is unknown, or it is compensated inside a model.
     TypeError
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
@@ -162,12 +162,12 @@ def reduce_sum(
     ``zip`` a tuple of slices) and adds up its items. The grainsize is not rounded. ``summation``
     says how the slices' sums are added. Source of the interface: Stan's ``reduce_sum``.
 
-    With "auto" arrays, placed ones too, are cut into equal slices, whose number follows from rows
-    and bytes alone: a slice costs some tenths of a millisecond besides its rows, so each has at
+    With "auto" arrays, placed ones too, are cut into equal slices, as many as rows and bytes
+    alone decide: a slice costs some tenths of a millisecond besides its rows, so each has at
     least 32,768 rows or 4 MiB. For rows of some numbers: one slice of 10,000 rows, 2 of 100,000, 8
     of a million, 32 of 10 million, and at most 64. Give a grainsize if a row takes longer than a
-    microsecond, and there are few. Lists, whose items may have any size, have 32 to 64 slices, also
-    if they are zipped with arrays. The slices of a dask Array are its blocks along the first axis;
+    microsecond, and there are few. Lists have 32 to 64 slices, also if they are
+    zipped with arrays. The slices of a dask Array are its blocks along the first axis;
     the slices of a dask DataFrame, Series or Bag are its partitions.
 
     The bits of the result depend on the slices alone (for a DataFrame also on its memory layout,

@@ -30,8 +30,8 @@ class Source:
     ``count`` is ``None`` if it is unknown before anything is computed; then there are
     ``partitions`` blocks. ``starts``: where it is cut, if it cannot be cut elsewhere;
     ``own_starts``: where a sum over slices cuts it by default. ``is_here``: the items are in this
-    process, not results of tasks or on a cluster. ``kind`` names a collection whose items cannot
-    be recorded as one node an item.
+    process, not results of tasks or on a cluster. ``kind`` names a collection that cannot be
+    recorded as one node an item.
     """
 
     count: int | None
@@ -180,7 +180,7 @@ class ComputedSource(Source):
 
 
 class RowSource(ComputedSource):
-    """A dask Array, whose rows are the items."""
+    """A dask Array; its rows are the items."""
 
     kind = "a dask Array"
 
@@ -195,7 +195,7 @@ class RowSource(ComputedSource):
 
 
 class PartitionSource(ComputedSource):
-    """A collection whose partitions are the blocks; tasks ``prepare`` each if it is given."""
+    """A collection with its partitions as blocks; tasks ``prepare`` each if it is given."""
 
     count = None
 
@@ -226,7 +226,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     Raises
     ------
     TypeError
-        if ``items`` is not a collection of items; the message says what to pass instead.
+        if ``items`` is not a collection of items; the message names alternatives.
     ValueError
         if there are no items, or the rows of a dask Array are not counted yet.
     """

@@ -28,7 +28,7 @@ def terms_of_block(
     """The values of the terms of a block, and the result of ``collect``.
 
     It gets the terms' gradients, the leaves that are differentiated, and the numbers of leaves
-    whose gradients are asked for as rows.
+    that are asked for as rows.
     """
     require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)

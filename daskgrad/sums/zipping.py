@@ -93,8 +93,8 @@ class Items:
     """The items of a sum: sources that are cut at the same places.
 
     ``firsts``: for each block the index of its first item, or its partition; ``sizes``: its number
-    of items, if known. ``placed_field`` is the number of the first source whose items are placed,
-    and ``beside_placed`` are the sources whose items are not.
+    of items, if known. ``placed_field``: the number of the first placed source;
+    ``beside_placed``: the sources that are not placed.
     """
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
@@ -154,7 +154,7 @@ class Items:
         return [[slice_] for slice_ in data] if self.slices else data
 
     def variable(self, field: int) -> Variable:
-        """The variable whose items are one field of these."""
+        """The variable of one field."""
         variable = self.sources[field].variable
         assert variable is not None
         return variable

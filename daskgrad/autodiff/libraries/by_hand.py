@@ -78,7 +78,7 @@ _pickles = Pickles()
 
 
 def dumps(fun: Any) -> bytes:
-    """Pickles a function; the user's by itself, whose bytes are kept until it changes."""
+    """Pickles a function; the user's by itself, as its bytes are kept until it changes."""
     if type(fun) is WithGradient:
         return pickle.dumps((fun.name, _pickles.dumps(fun.fun)))
     return pickle.dumps((None, _pickles.dumps(fun)))
@@ -191,7 +191,7 @@ def evaluate(
 
 def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], GradientTape]:
     """The value of a call, and its gradient (see ``autodiff.libraries.registry``)."""
-    if type(fun.fun) is not WithGradient:  # a model on duals, whose tangents come from a gradient
+    if type(fun.fun) is not WithGradient:  # a model on duals, with tangents by a gradient
         raise NotImplementedError(
             "a second derivative was asked for of a model that brings its own gradient "
             "(gradient=True): there is no rule for that gradient; leave gradient=True out, and "
@@ -234,7 +234,7 @@ def linearize(
 
 
 # -------------------------------------------------------------------------------------------------
-# Blocks: the terms of a sum, without what a single call costs beside the function.
+# Blocks: the terms of a sum, without the cost of a single call beside the function.
 
 AT_A_TIME = 512  # results that are held, at the most
 HELD_BYTES = 2**20  # of gradients among them, unless one has more
@@ -252,7 +252,7 @@ def trace_block(block: TracedBlock) -> Iterator[list[Term | None] | TermRun]:
 
 
 class TermCalls:
-    """The calls of a sum's terms, whose first argument is the item.
+    """The calls of a sum's terms; the first argument is the item.
 
     How items are built does not matter to gradients. If items are differentiated themselves, or
     arguments are objects that a run may change, the terms are traced one by one.

@@ -9,7 +9,7 @@ internally. A backend may also have:
     (``daskgrad.autodiff.tape.traced_call``) and returns an iterator of lists, which together have
     an entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of
     the cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
-    ``Pending``, which hands on to ``trace`` what is known. A ``TermRun`` may stand for a list. Only
+    ``Pending``, which carries known facts to ``trace``. A ``TermRun`` may stand for a list. Only
     the program and shapes may decide which items get ``None``, never data or the cut of the block:
     the bits of an item must not depend on them. It holds a bounded number of results at a time.
 ``prepare(fun)``
@@ -21,7 +21,7 @@ internally. A backend may also have:
     sets. Its ``outputs`` have the sets of the outputs, and its ``push(tangents, columns)`` pushes
     tangents that are zero in all other columns.
 ``hint(error, stage)``
-    returns a sentence for a user whose model raised an error because it is not written for the
+    returns a sentence for the user if the error came from a model that is not written for the
     library, or ``None``.
 ``stop_gradient(leaf)``, ``value(leaf)``
     take one leaf inside a traced model, and return leaves of other libraries unchanged. The first
@@ -229,7 +229,7 @@ def register_backend(name: str, backend: Any) -> None:
     Raises
     ------
     ValueError
-        if the name is that of one of daskgrad's own backends.
+        if one of daskgrad's own backends has the name.
     TypeError
         if the name is not a string, a function is missing, or a module cannot be imported by name.
 
@@ -301,8 +301,8 @@ def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
 
 
 def of_leaves(name: str) -> list[Callable[[Any], Any]]:
-    """The functions ``stop_gradient`` or ``value`` of the backends that may own a leaf, whose
-    libraries this process has imported."""
+    """The functions ``stop_gradient`` or ``value`` of the backends that may own a leaf: this
+    process has imported their libraries."""
     package = [load(backend_name) for backend_name in NAMES if backend_name in sys.modules]
     registered = [backend for backend_name, backend in _loaded.items() if backend_name not in NAMES]
     arrived = [backend for _, backend in _arrived.values()]

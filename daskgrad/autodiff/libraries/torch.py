@@ -42,7 +42,7 @@ def has_derivative(leaf: Any) -> bool:
 
 
 def is_traced(leaf: Any) -> bool:
-    """Whether a leaf is a tensor that depends on what is differentiated."""
+    """Whether a leaf is a tensor that depends on a differentiated one."""
     return has_derivative(leaf) and leaf.requires_grad
 
 
@@ -116,7 +116,7 @@ def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]
 
 @carrier
 class TorchTape:
-    """The graph of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+    """The graph of one call: ``pull`` maps the outputs' cotangents to the arrays'."""
 
     roots: Sequence[Any]
     arrays: Sequence[Any]

@@ -58,7 +58,7 @@ def require_agreement(
 
 
 def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
-    """Checks that the consumers of one value, whose cotangents are added, saw the same value."""
+    """Checks that consumers of a value saw the same one, before their cotangents are added."""
     require_agreement(first, second, f"model {name!r}", RAN_TWICE)
 
 
@@ -98,9 +98,8 @@ def fingerprints_of(
 ) -> Fingerprints:
     """The fingerprints of a sum's terms, of models with these names; checks that the sum's
     consumers saw this sum."""
-    fingerprint_ = fingerprint_of(added.value)
+    total = fingerprint_of(added.value)
+    subject = f"one of the models whose values were added up ({names})"
     for other in fingerprints_in(cotangent, in_sums):
-        require_agreement(
-            fingerprint_, other, f"one of the models whose values were added up ({names})"
-        )
+        require_agreement(total, other, subject)
     return Fingerprints(added.terms)

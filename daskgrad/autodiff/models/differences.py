@@ -157,7 +157,7 @@ class Differences:
 
     def _require_unmoved(self, outputs: Sequence[Any], places: Sequence[int]) -> None:
         """Checks that outputs that stay real for complex arguments do not depend on the arguments:
-        compares them at other real arguments, whose entries move by different amounts, so that
+        compares them at other real arguments. Entries move by different amounts, so that
         functions of their differences change, too."""
         amounts = [1 + np.arange(leaf.size).reshape(leaf.shape) % 7 for leaf in self._leaves]
         pairs = zip(self._leaves, amounts, strict=True)
@@ -232,7 +232,7 @@ def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: 
 
 
 class Differenced(Rule):
-    """A black box whose rules are differences of its values, all in one task."""
+    """A black box with differences of its values as rules, all in one task."""
 
     is_first_order = True
     kind = "finite differences"
@@ -280,7 +280,7 @@ class Differenced(Rule):
 class Linear(Rule):
     """A linear function of leaves: of all orders, as it is its own tangent.
 
-    ``transposed(active)`` makes the function from a cotangent to those of the active leaves.
+    ``transposed(active)`` makes the map from a cotangent to the active leaves' cotangents.
     """
 
     def __init__(self, fun: Callable, name: str, transposed: Callable[[Sequence[int]], Callable]):
@@ -374,7 +374,7 @@ def pullback_of(
 
 
 def interleave(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-    """The matrix whose columns are dealt out to ``parts`` in turn; some parts may have none."""
+    """The matrix with the columns of ``parts`` in turn; some parts may have none."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])
     matrix = np.empty((len(parts[0]), width), np.result_type(*parts))

@@ -151,7 +151,7 @@ def or_zeros(tangent: Any, output: Any) -> Any:
 
 
 def dual_of(value: Any, tangents: tuple[Any, ...]) -> Dual:
-    """The dual of a value and a user's tangents, whose ``None`` for integers become zeros."""
+    """The dual of a value and a user's tangents, with zeros for ``None`` at integers."""
     return Dual(value, tuple([map_leaves(or_zeros, tangent, value) for tangent in tangents]))
 
 

@@ -85,7 +85,7 @@ def implicit(
 
 
 class Implicit(Rule):
-    """The function that a solver computes, whose values are roots of the residual."""
+    """The function that a solver computes; its values are roots of the residual."""
 
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
         super().__init__(solver, "dg.implicit")
@@ -120,8 +120,8 @@ class Implicit(Rule):
 
 
 class LinearSystem:
-    """Systems with ∂F/∂x or its transpose, whose solutions are implicit functions, too: results of
-    the user's linear solver can be differentiated again."""
+    """Systems with ∂F/∂x or its transpose; solutions are implicit functions, too, and so results
+    of the user's linear solver can be differentiated again."""
 
     def __init__(self, function: Implicit, linear_solver: Callable, transposed: bool):
         self._function = function

@@ -20,8 +20,8 @@ KEEP = ("auto", "gradient", "tape", "recompute")
 class Operator(NamedTuple):
     """An elementwise model, as passes over a graph know it without a run.
 
-    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: the operands in
-    each of which it is linear if the others are constant.
+    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: operands; in
+    each it is linear if the others are constant.
     """
 
     signs: tuple[int, ...] = ()

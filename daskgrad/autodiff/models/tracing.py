@@ -30,7 +30,7 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, substitute, unfl
 class Active(NamedTuple):
     """An input that is differentiated; ``watched`` if it may differ when computed again.
 
-    ``asked``: the numbers of its leaves whose cotangents should be rows.
+    ``asked``: the numbers of its leaves that should have rows as cotangents.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Active(NamedTuple):
 
 
 def as_moved(value: Any) -> Any:
-    """A value whose arrays are in C order, as after a move."""
+    """A value with its arrays in C order, as after a move."""
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
@@ -101,7 +101,7 @@ class Tracer:
         return other
 
     def _arrays_asked(self, active: Sequence[Active]) -> list[int]:
-        """The numbers of the traced arrays whose cotangents should be rows."""
+        """The numbers of the traced arrays that should have rows as cotangents."""
         widths = [len(leaves) for _, leaves, _ in self._trees]
         starts = itertools.accumulate(widths, initial=0)
         asked = {start + n for start, each in zip(starts, active, strict=False) for n in each.asked}
@@ -119,7 +119,7 @@ class Tracer:
         return seen_of(active, [leaves for _, leaves, _ in self._trees])
 
     def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
-        """The value on ``inputs``, whose active ones are the constructor's, and its pullback.
+        """The value on ``inputs``, with the constructor's active ones, and its pullback.
 
         ``known``: see ``TracedCall``."""
         if not self._arrays:

@@ -200,7 +200,7 @@ class Travelling:
 
     @classmethod
     def arrived(cls, packed: Sealed, policy: Sealed | None) -> "Travelling":
-        """A pullback whose tapes came along."""
+        """A pullback with the tapes that came along."""
         pullback = cls()
         pullback._packed, pullback._policy = packed, policy
         return pullback

@@ -69,7 +69,7 @@ def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "JaxTap
 
 @carrier
 class JaxTape:
-    """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+    """The residuals of one call: ``pull`` maps the outputs' cotangents to the arrays'."""
 
     pullback: Any
     apply: Callable[[Any, Sequence[Any]], Sequence[Any]]

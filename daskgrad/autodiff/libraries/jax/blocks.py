@@ -32,7 +32,7 @@ RowsOf = Callable[[int, Sequence[int], int], np.ndarray]
 
 
 class XlaLoop:
-    """Both passes of a program whose value is one real number, over items.
+    """Both passes of a program for one real number, over items.
 
     ``are_own``: whether each leaf of a call is the item's; ``nbytes``: of an item and its gradient;
     ``length``: the most items in one call.
