@@ -288,15 +288,15 @@ class TermCalls:
         if self._nbytes > SIDE_BY_SIDE:
             fun, reader, arrays = self._fun, self._reader, self._arrays
             results = [(value, reader.read(g, arrays)) for value, g in map(fun.pair, pairs)]
-            return self._complete(results, count)
+            return self._require_all(results, count)
         values, columns = self._read_each(pairs)
-        self._complete(values, count)
+        self._require_all(values, count)
         rows = list(map(rows_of, columns, self._arrays))
         if set(map(type, values)) == {np.float64}:
             return TermRun(np.fromiter(values, np.float64, count), rows)
         return [(v, [column[number].copy() for column in rows]) for number, v in enumerate(values)]
 
-    def _complete(self, results: list[Any], count: int) -> list[Any]:
+    def _require_all(self, results: list[Any], count: int) -> list[Any]:
         if len(results) < count:
             raise RuntimeError("a StopIteration of the model ended the calls")
         return results
@@ -316,9 +316,8 @@ class TermCalls:
                 pair = fun.pair(pair)
             value, entries = pair  # of another length it is an error, which one item tells of
             append_value(value)
-            gradient = entries if width == 1 else None
-            if width > 1 and single is not None and type(entries) is tuple:
-                gradient = entries[single] if len(entries) == width else None
+            is_usual = single is not None and type(entries) is tuple and len(entries) == width
+            gradient = entries[single] if is_usual else None
             if type(gradient) is ndarray and gradient.shape == shape and gradient.dtype is dtype:
                 append(gradient.tobytes())  # as nearly always
             else:
@@ -342,7 +341,7 @@ def repeated(part: optree.PyTreeSpec, leaves: list[Any]) -> Iterator[Any]:
 
 
 def read_only_items(items: Sequence[Any]) -> Iterable[Any]:
-    """The items as a model may have them; the rows of an array are protected with it."""
+    """The items, protected from the model; the rows of an array are protected with it."""
     kinds = set(map(type, items))
     if isinstance(items, np.ndarray) or BARE.issuperset(kinds):
         return list(items)
@@ -352,8 +351,8 @@ def read_only_items(items: Sequence[Any]) -> Iterable[Any]:
             view.setflags(False)
         return views
     kind, *others = kinds
-    is_tuple = not others and issubclass(kind, tuple) and len(set(map(len, items))) == 1
-    if is_tuple and len(items[0]):
+    is_tuple = kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    if is_tuple and not others and len(set(map(len, items))) == 1 and len(items[0]):
         if LEAF_TYPES.issuperset(map(type, itertools.chain.from_iterable(items))):
             columns = map(read_only_items, zip(*items, strict=True))
             rows = zip(*columns, strict=True)
