@@ -42,8 +42,7 @@ from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.autodiff.values.protection import as_it_is, read_only_leaf
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.sums.adding import round_sum
-from daskgrad.sums.block_pullbacks import AddedTerms, Terms, side_by_side
+from daskgrad.sums.adding import AddedTerms, Terms, round_sum, side_by_side
 from daskgrad.sums.cutting import as_slice
 from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
 
