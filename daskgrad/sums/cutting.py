@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import optree
-from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.memory import require_room, row_major
+from daskgrad.autodiff.values.pickling import address
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, flatten, usual_leaves
 
 # -------------------------------------------------------------------------------------------------
@@ -87,16 +88,16 @@ def join(parts: Sequence[Any]) -> Any:
 
 def consecutive_rows(parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """The rows of an array that parts show one after the other; ``None`` of any other parts."""
-    first, whole = parts[0], parts[0].base
-    if type(whole) is not np.ndarray or any(part.base is not whole for part in parts):
+    first, count = parts[0], 0
+    if type(first) is not np.ndarray or first.base is None:
         return None
-    ends = list(map(byte_bounds, parts))
-    are_rows = first.nbytes and whole.strides == first.strides and whole.dtype == first.dtype
-    if not are_rows or any(one[1] != other[0] for one, other in pairwise(ends)):
-        return None
-    start, offset = divmod(ends[0][0] - byte_bounds(whole)[0], first.strides[0])
-    is_whole = not offset and whole.shape[1:] == first.shape[1:]
-    return whole[start : start + sum(map(len, parts))] if is_whole else None
+    for part in parts:
+        is_alike = part.base is first.base and part.dtype == first.dtype
+        is_alike &= part.strides == first.strides and part.shape[1:] == first.shape[1:]
+        if not is_alike or address(part) != address(first) + count * first.strides[0]:
+            return None
+        count += len(part)
+    return as_strided(first, (count, *first.shape[1:]), first.strides)
 
 
 def columns_of(items: Any) -> tuple:
