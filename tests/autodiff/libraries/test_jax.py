@@ -206,7 +206,7 @@ def test_the_oldest_programs_are_dropped(synchronous, monkeypatch, log):
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
     assert lines(log) == ["1", "2", "3", "2"]
-    assert len(compiled._compiled) <= 2
+    assert len(compiled._programs) <= 2
 
 
 class Strange:
