@@ -4,6 +4,7 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -126,11 +127,15 @@ class GradientReader:
         is_single = len(self._parts) == 1 and self._parts[0][1].is_leaf()
         self.single = self._parts[0][0] if is_single else None
 
-    def read(self, gradient: Any, arrays: Sequence[Any]) -> list[Any]:
-        """The gradient of each array, in new arrays: the function may write into its own again."""
-        entries: Sequence[Any] = (gradient,)
-        if self.count != 1:
-            entries = self._entries(gradient)
+    def read(self, cell: list[Any], arrays: Sequence[Any]) -> list[Any]:
+        """The gradient of each array, in arrays that nobody else holds: the function may write into
+        its own again. Empties ``cell``, which has the gradient as the function returned it."""
+        entries: Sequence[Any] = tuple(cell) if self.count == 1 else self._entries(cell[0])
+        if self.single is not None and fits(entries[self.single], arrays[0]):  # as nearly always
+            cell[0] = entries[self.single]
+            del entries
+            return [owned(cell)]
+        cell.clear()
         summed: list[Any] = [None] * len(arrays)
         for number, part, pairs in self._parts:
             leaves = self._leaves(entries[number], part, number)
@@ -171,6 +176,28 @@ class GradientReader:
         return f"the gradient of model {self._name!r} with respect to {argument!r}"
 
 
+def fits(gradient: Any, array: Any) -> bool:
+    """Whether a gradient needs no conversion."""
+    are_arrays = type(gradient) is np.ndarray and type(array) is np.ndarray
+    return are_arrays and gradient.shape == array.shape and gradient.dtype is array.dtype
+
+
+def owned(cell: list[Any]) -> Any:
+    """The array in a list, or a copy if anybody else holds it."""
+    array = cell.pop()
+    if getrefcount(array) != ALONE or array.base is not None or not array.flags.carray:
+        return array.copy()
+    return array
+
+
+def count_references(cell: list[Any]) -> int:
+    array = cell.pop()
+    return getrefcount(array)
+
+
+ALONE = count_references([np.zeros(2)])  # in this version of Python
+
+
 def evaluate(
     fun: WithGradient,
     leaves: Sequence[Any],
@@ -181,8 +208,10 @@ def evaluate(
     """The value of the call on these leaves, and the gradient of each array."""
     reader = GradientReader(fun, structure, places)
     args, kwargs = unflatten(structure, leaves)
-    value, gradient = fun.pair(fun.fun(*args, **kwargs))
-    return value, reader.read(gradient, arrays)
+    pair = fun.pair(fun.fun(*args, **kwargs))
+    value, cell = pair[0], [pair[1]]
+    del pair  # references to the gradient are counted
+    return value, reader.read(cell, arrays)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -286,8 +315,11 @@ class TermCalls:
         items = zip(*items, strict=True) if self._is_zip else items[0]
         pairs = map(self._fun.fun, items, *itertools.starmap(repeated, self._shared))
         if self._nbytes > SIDE_BY_SIDE:
-            fun, reader, arrays = self._fun, self._reader, self._arrays
-            results = [(value, reader.read(g, arrays)) for value, g in map(fun.pair, pairs)]
+            results: list[Term | None] = []
+            for pair in map(self._fun.pair, pairs):
+                value, cell = pair[0], [pair[1]]
+                del pair  # references to the gradient are counted
+                results.append((value, self._reader.read(cell, self._arrays)))
             return self._require_all(results, count)
         values, columns = self._read_each(pairs)
         self._require_all(values, count)
@@ -321,7 +353,7 @@ class TermCalls:
             if type(gradient) is ndarray and gradient.shape == shape and gradient.dtype is dtype:
                 append(gradient.tobytes())  # as nearly always
             else:
-                gradients = reader.read(entries, arrays)
+                gradients = reader.read([entries], arrays)
                 for column, array, leaf in zip(columns, arrays, gradients, strict=True):
                     column.append(np.asarray(leaf, np.asarray(array).dtype).tobytes())
         return values, columns
