@@ -1,11 +1,10 @@
 """Block tasks: a block of a sum of models, evaluated in one task.
 
 A block is a run of items; its terms are ``model(item, *shared)``. A scalar term is pulled back at
-once, while its tape is hot, and only the sum of the gradients is kept: 256 small models took 0.28 s
-so, and 0.65 to 0.87 s on one long tape. Terms that are arrays keep a pullback each.
+once, while its tape is in the cache, and only the sum of the gradients is kept: 256 small models
+took 0.28 s, and 0.65 to 0.87 s on one long tape. Each term that is an array keeps its pullback.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,19 +42,18 @@ from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Unscaled
 from daskgrad.autodiff.values.protection import as_it_is, read_only_leaf
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.sums.adding import round_sum
-from daskgrad.sums.block_pullbacks import AddedTerms, Terms, side_by_side
+from daskgrad.sums.adding import AddedTerms, Terms, round_sum, side_by_side
 from daskgrad.sums.cutting import as_slice
 from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
 
 
 class Summand(NamedTuple):
-    """What a sum adds up, in a graph, here and on the workers; its model is passed beside it.
+    """The terms of a sum, in a graph, here and on the workers; the model is passed beside it.
 
     The first ``field_count`` inputs of a term are the fields of its item: one for each collection
-    in a zip, or the item itself. ``placed`` is the number of the field that the workers hold, if
-    they hold one. ``slices``: the model takes slices of items instead of single items.
-    ``is_partial``: a block is not the sum of all terms; whoever adds up the blocks rounds.
+    in a zip, or the item itself. ``placed``: the number of the field that the workers hold, if any.
+    ``slices``: the model takes slices instead of single items. ``is_partial``: a block is not the
+    whole sum, and the last addition of blocks rounds.
     """
 
     call: Call
@@ -74,11 +72,8 @@ First = int | Partition  # the index of a block's first item, or the partition t
 def evaluate_block(
     model: Model, summand: Summand, first: First, inputs: Sequence[Any], *fields: Sequence[Any]
 ) -> Any:
-    """The sum of the block's terms; traces nothing.
-
-    ``fields`` holds the items, field by field. The inputs of a term are the fields of its item, and
-    then the shared inputs.
-    """
+    """The sum of the block's terms; traces nothing. A term's inputs are its item's entry of each
+    field, and the shared ``inputs``."""
     require_one_length(fields, first, model)
     if not len(fields[0]):
         return NOTHING
@@ -108,8 +103,8 @@ def evaluate_block(
         blame_odd_term(error, model, summand.call, inputs, first, fields)
         raise
     if is_checked:
-        what = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
-        finite.require_sum(what, flatten_sum(total)[0])
+        subject = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
+        finite.require_sum(subject, flatten_sum(total)[0])
     return total if summand.is_partial else rounded_value(total)
 
 
@@ -121,7 +116,7 @@ def blame_odd_term(
     first: First,
     fields: Sequence[Sequence[Any]],
 ) -> None:
-    """Names the first item of a block whose term cannot be added to the one before it."""
+    """Names the first item of a block with a term that cannot be added to the one before it."""
     before: Any = None
     for offset, item in enumerate(zip(*fields, strict=True)):
         of_term = [*item, *inputs]
@@ -136,10 +131,7 @@ def blame_odd_term(
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
-    """What an array goes through, so that a model cannot write into it, or into its rows.
-
-    So what all terms share is protected once; each run of the model has the rest done.
-    """
+    """Makes shared arrays and arrays of rows read-only, once for all terms."""
     finds_writes = registry.finds_writes(registry.load(model.backend))
     return as_it_is if finds_writes else read_only_leaf
 
@@ -156,7 +148,7 @@ def capture_block(
 
 
 class TracedSum:
-    """Captures blocks of one sum; the shared inputs are taken apart only once."""
+    """Captures blocks of one sum; flattens the shared inputs once."""
 
     def __init__(self, model: Model, summand: Summand, inputs: Sequence[Any]):
         self._model = model
@@ -176,12 +168,12 @@ class TracedSum:
         self._must_be_finite = finite.is_required()
 
     def fields(self, others: list[Any], placed: Any) -> list[Any]:
-        """The fields of a block's items, or its slices of them; ``placed`` are those of the field
-        that is held where the block is evaluated, and ``others`` those of the others."""
+        """The fields of a block: ``placed``, which this worker holds, among the ``others``, which
+        came with the request."""
         fields = others
         if self._summand.placed is not None:
             fields = [*others[: self._summand.placed], placed, *others[self._summand.placed :]]
-        return [[as_slice(each)] for each in fields] if self._summand.slices else fields
+        return [[as_slice(field)] for field in fields] if self._summand.slices else fields
 
     def capture(self, first: First, *fields: Sequence[Any]) -> Captured:
         """The sum of the terms of a block."""
@@ -196,29 +188,18 @@ class TracedSum:
             return self.total(terms, describe_block(first, fields[0]))
 
     def no_terms(self, are_rows: Sequence[bool] = ()) -> AddedTerms:
-        """What terms are added to."""
         return AddedTerms(self._add, are_rows)
 
     def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
         """Adds the terms of a block."""
         fields = tuple(map(self.protected, fields))
-        found = self._found_at_once(fields)
-        start, stop = terms.count, terms.count + len(fields[0])
         with self._odd_terms(first, fields):
-            while terms.count < stop:
-                run = self._next_run(found, first, terms.count - start, fields)
-                if type(run) is TermRun:
-                    tracer, widths = self._tracer_of([f[terms.count - start] for f in fields])
-                    terms.push_run(run, tracer.rows_in_places(run.gradients), widths)
-                    continue
-                for offset, result in enumerate(run, terms.count - start):
-                    item = [field[offset] for field in fields]
-                    terms.push(*self._term_of(result, first, offset, item))
+            self.evaluate(first, fields, terms.push, terms.push_run)
         terms.end_run()
 
     @contextmanager
     def _odd_terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[None]:
-        """Has errors of adding terms name an item."""
+        """Makes errors of adding terms name an item."""
         try:
             yield
         except StructureError as error:
@@ -227,74 +208,46 @@ class TracedSum:
             raise
 
     def total(self, terms: AddedTerms, block: str) -> Captured:
-        """The sum of terms, which are described."""
+        """The sum of the terms; ``block`` describes them in errors."""
         value, pullback = terms.total(self._model.name)
         if self._must_be_finite:
             leaves = [*flatten_sum(value)[0], *getattr(pullback, "leaves", ())]
-            what = f"sum over {self._model.name!r}: the value or gradient of {block}"
-            finite.require_sum(what, leaves)
+            subject = f"sum over {self._model.name!r}: the value or gradient of {block}"
+            finite.require_sum(subject, leaves)
         captured = Captured(value, pullback, self._seen)
         return captured if self._summand.is_partial else round_sum(captured)
 
-    def terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[Callable[[], Term]]:
-        """The terms of a block, one after the other, each evaluated when it is called.
-
-        A model's own ``StopIteration`` does not get through a generator.
-        """
-        found = self._found_at_once(fields)
-        results: list[Any] = []
-        for offset, item in enumerate(zip(*fields, strict=True)):
-            yield functools.partial(self._next_term, found, results, first, offset, item, fields)
-
-    def _next_term(
+    def evaluate(
         self,
-        found: Iterator[Any],
-        results: list[Any],
         first: First,
-        offset: int,
-        item: Sequence[Any],
         fields: Sequence[Sequence[Any]],
-    ) -> Term:
-        """A term; ``results`` are those of the run that it is in, last ones first."""
-        if not results:
-            run = self._next_run(found, first, offset, fields)
-            results += [*(run.each() if type(run) is TermRun else run)][::-1]
-        return self._term_of(results.pop(), first, offset, item)
+        use: Callable[[Any, Any, Widths], None],
+        use_run: Callable[[TermRun, Leaves, Widths], None] | None = None,
+    ) -> None:
+        """Evaluates the terms of a block in their order. ``use`` gets value, pullback and widths of
+        each; ``use_run`` gets terms that a backend evaluated at once, with their gradients."""
+        fits = use_run is not None and self._summand.summation == "pairwise"
+        in_runs = fits and not self._must_be_finite
+        results, start = self._results(fields), 0
+        while start < len(fields[0]):
+            try:
+                run = next(results)
+            except Exception as error:
+                self._blame(error, first, start, fields)
+                raise
+            if type(run) is not TermRun and in_runs and not self._own:
+                run = side_by_side(run, self._tracer.arrays) or run
+            if type(run) is TermRun and in_runs:
+                tracer, widths = self._tracer_of([field[start] for field in fields])
+                use_run(run, tracer.rows_in_places(run.gradients), widths)  # type: ignore[misc]
+                start += len(run.values)
+                continue
+            for result in run.each() if type(run) is TermRun else run:
+                use(*self._term(first, start, [field[start] for field in fields], result))
+                start += 1
 
-    def _next_run(
-        self, found: Iterator[Any], first: First, start: int, fields: Sequence[Sequence[Any]]
-    ) -> Any:
-        """The next run of results, some of which are ``None`` or ``Pending``."""
-        try:
-            run = next(found)
-        except Exception as error:
-            self._blame(error, first, start, fields)
-            raise
-        if type(run) is TermRun:
-            return run if self._adds_runs else run.each()
-        adds_lists = self._adds_runs and not self._own
-        return (side_by_side(run, self._tracer.arrays) or run) if adds_lists else run
-
-    def _term_of(self, result: Any, first: First, offset: int, item: Sequence[Any]) -> Term:
-        """A term, of those that were evaluated at once if the backend has a way with these bits."""
-        if result is None:
-            term = self._term(first, offset, item)
-        elif type(result) is Pending:
-            term = self._term(first, offset, item, result.known)
-        else:
-            tracer, widths = self._tracer_of(item)
-            term = (*tracer.captured(*result), widths)
-        if self._must_be_finite:
-            where = self._where([*item, *self._inputs], nth(first, offset))
-            finite.require_captured(where, self._summand.active, *term[:2])
-        return term
-
-    @property
-    def _adds_runs(self) -> bool:
-        """Whether terms may be added many at a time."""
-        return self._summand.summation == "pairwise" and not self._must_be_finite
-
-    def _found_at_once(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
+        """Runs of results of the backend, with ``None`` and ``Pending`` among them."""
         if not self._tracer.is_at_once:
             return itertools.repeat((None,))
         return self._tracer.block(TracedBlock(fields, self._call_on, self._kept))
@@ -303,21 +256,29 @@ class TracedSum:
         return self._tracer_of(item)[0].call([*item, *self._inputs])
 
     def _tracer_of(self, item: Sequence[Any]) -> tuple[Tracer, Widths]:
-        """What traces a term, and how many leaves the differentiated fields of its item have."""
+        """The tracer of a term, and the widths of its item."""
         if not self._own:
             return self._tracer, ()
         trees = [(number, *flatten(item[number])) for number in self._own]
         widths = tuple([len(leaves) for _, leaves, _ in trees])
         return self._tracer.with_item(trees), widths
 
-    def _term(self, first: First, offset: int, item: Sequence[Any], known: Any = None) -> Term:
+    def _term(self, first: First, offset: int, item: Sequence[Any], result: Any = None) -> Term:
+        """A term, from the backend's result if there is one."""
         inputs = [*item, *self._inputs]
         try:
             tracer, widths = self._tracer_of(item)
-            return (*tracer.run(inputs, known), widths)
+            if result is None or type(result) is Pending:
+                value, pullback = tracer.run(inputs, result and result.known)
+            else:
+                value, pullback = tracer.captured(*result)
         except Exception as error:
             self._where(inputs, nth(first, offset)).note(error)
             raise
+        if self._must_be_finite:
+            where = self._where(inputs, nth(first, offset))
+            finite.require_captured(where, self._summand.active, value, pullback)
+        return value, pullback, widths
 
     def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
         return Blame("forward", self._model, self._summand.call, inputs, place)
@@ -325,8 +286,8 @@ class TracedSum:
     def _blame(
         self, error: Exception, first: First, start: int, fields: Sequence[Sequence[Any]]
     ) -> None:
-        """Finds the item that an error came from, which was evaluated with others, and raises its
-        own; says which items it may have been where it does not come again."""
+        """Evaluates one by one items that raised an error together; if none raises it again, the
+        error gets a note on all of them."""
         items = [*zip(*fields, strict=True)][start:]
         for offset, item in enumerate(items, start):
             self._term(first, offset, item)
@@ -335,7 +296,7 @@ class TracedSum:
 
 
 def require_one_length(fields: Sequence[Sequence[Any]], first: First, model: Model) -> None:
-    """Partitions that are zipped have as many items as each other; elsewhere that is known."""
+    """Raises unless zipped partitions have as many items as each other."""
     if isinstance(first, int) or len(fields) == 1:
         return
     lengths = [len(field[0]) if first.item is None else len(field) for field in fields]
@@ -363,11 +324,8 @@ def pull_back_block(
     value_elsewhere: Any,
     *fields: Sequence[Any],
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the active inputs of a block; a single one is not wrapped.
-
-    Those of the shared inputs come first, and then those of the items, side by side. Where the
-    block is one of several, ``add_unscaled`` adds up what they return for a shared input.
-    """
+    """The cotangents of the active inputs of a block: of the shared ones, and then of the items,
+    side by side; a single one is not wrapped. ``add_unscaled`` adds them up over several blocks."""
     if captured.value is NOTHING:
         return share_out(captured.pullback.leaves, captured.seen)
     described = [describe_block(first, fields[0]), *[None] * (len(fields) - 1), *inputs]
@@ -392,9 +350,9 @@ def pull_back_block(
         leaves = seed(cotangent, rounded_value(captured.value), model)
         args = (pullback, cotangent, leaves, captured.seen, summand.is_partial)
         pulled = pull_back_leaves(*args, look if is_checked else None)
-        for each in pulled if is_checked else ():
-            what = f"sum over {model.name!r}: the cotangent from {described[0]}"
-            finite.require_sum(what, each.leaves)
+        for part in pulled if is_checked else ():
+            subject = f"sum over {model.name!r}: the cotangent from {described[0]}"
+            finite.require_sum(subject, part.leaves)
         return pulled if len(pulled) > 1 else pulled[0]
 
 
@@ -406,31 +364,31 @@ def pull_back_leaves(
     is_partial: bool,
     look: Callable[[int, Leaves], None] | None = None,
 ) -> tuple[Cotangent, ...]:
-    """What the pullback of a block returns for a cotangent, whose ``leaves`` fit the value."""
+    """The result of a block's pullback for a cotangent; its ``leaves`` fit the value."""
     factor = None
     if isinstance(pullback, Terms):
-        shared, own = pullback(leaves, look)
+        shared, items = pullback(leaves, look)
         shared = shared if is_partial else final_leaves(shared)
     else:
-        own = items_of(pullback, factor_of_terms(cotangent, leaves))
+        items = items_of(pullback, factor_of_terms(cotangent, leaves))
         factor = leaves[0] if is_partial and not pullback.is_zero else None
         shared = pullback(leaves) if factor is None else pullback.leaves
-    each = each_of(share_out(shared, seen))
+    parts = each_of(share_out(shared, seen))
     if factor is not None:
-        each = tuple([Unscaled(one.leaves, one.seen, factor) for one in each])
-    return (*each, *map(Cotangent, own))
+        parts = tuple([Unscaled(one.leaves, one.seen, factor) for one in parts])
+    return (*parts, *map(Cotangent, items))
 
 
 def pull_back_sum(
     captured: Captured, cotangent: Cotangent, model: Model, value_elsewhere: Any = None
 ) -> Cotangent | tuple[Cotangent, ...]:
-    """The cotangents of the shared inputs of a sum whose blocks have been added up."""
+    """The cotangents of the shared inputs, from a sum of added blocks."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = captured.pullback(seed(cotangent, captured.value, model))
         if finite.is_required():
-            what = f"sum over {model.name!r}: the cotangent of its shared arguments"
-            finite.require_sum(what, leaves)
+            subject = f"sum over {model.name!r}: the cotangent of its shared arguments"
+            finite.require_sum(subject, leaves)
         return share_out(leaves, captured.seen)
 
 

@@ -1,4 +1,4 @@
-"""Cutting: what a sum runs over, cut into blocks of items."""
+"""Cutting: the collections that sums run over, cut into blocks of items."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,17 +7,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import optree
+from numpy.lib.stride_tricks import as_strided
 
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.memory import require_room, row_major
+from daskgrad.autodiff.values.pickling import address
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, flatten, usual_leaves
 
 # -------------------------------------------------------------------------------------------------
-# Tuples: items that are tuples, kept column by column.
-#
-# So a row of numbers and its label are one item of a sum, and a run of these items is two arrays.
+# Tuples: items that are tuples, such as a row and its label, kept column by column.
 
 
 class Tuples(Sequence):
@@ -32,8 +32,8 @@ class Tuples(Sequence):
         return len(self.columns[0])
 
     def __getitem__(self, place: Any) -> Any:
-        found = tuple([column[place] for column in self.columns])
-        return Tuples(found) if isinstance(place, slice) else found
+        items = tuple([column[place] for column in self.columns])
+        return Tuples(items) if isinstance(place, slice) else items
 
     def __iter__(self) -> Iterator[tuple]:
         return zip(*self.columns, strict=True)
@@ -54,11 +54,11 @@ optree.register_pytree_node(
 
 
 class Partitions(list):
-    """Partitions of a table as items, each of which is a slice by itself."""
+    """Partitions of a table as items; each is a slice by itself."""
 
     def __getitem__(self, place: Any) -> Any:
-        found = super().__getitem__(place)
-        return Partitions(found) if isinstance(place, slice) else found
+        items = super().__getitem__(place)
+        return Partitions(items) if isinstance(place, slice) else items
 
 
 def take(items: Any, places: np.ndarray) -> Any:
@@ -72,15 +72,32 @@ def take(items: Any, places: np.ndarray) -> Any:
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Items of one kind, one after the other."""
+    """Items of one kind, one after the other; consecutive rows of one array without a copy."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Tuples):
         columns = zip(*[part.columns for part in parts], strict=True)
         return Tuples([join(column) for column in columns])
     if isinstance(parts[0], np.ndarray):
+        rows = consecutive_rows(parts)
+        if rows is not None:
+            return rows
         return np.concatenate(parts, dtype=parts[0].dtype)  # records stay records
     return [*chain.from_iterable(parts)]
+
+
+def consecutive_rows(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The rows of an array that parts show one after the other; ``None`` of any other parts."""
+    first, count = parts[0], 0
+    if type(first) is not np.ndarray or first.base is None:
+        return None
+    for part in parts:
+        is_alike = part.base is first.base and part.dtype == first.dtype
+        is_alike &= part.strides == first.strides and part.shape[1:] == first.shape[1:]
+        if not is_alike or address(part) != address(first) + count * first.strides[0]:
+            return None
+        count += len(part)
+    return as_strided(first, (count, *first.shape[1:]), first.strides)
 
 
 def columns_of(items: Any) -> tuple:
@@ -89,7 +106,7 @@ def columns_of(items: Any) -> tuple:
 
 
 def as_slice(items: Any) -> Any:
-    """Items as an argument of a function that takes a slice: a tuple of columns for tuples."""
+    """Items as the argument of a function of slices: a tuple of columns for tuples."""
     if isinstance(items, Tuples):
         return tuple(map(as_slice, items.columns))
     return items[0] if isinstance(items, Partitions) else items
@@ -97,10 +114,10 @@ def as_slice(items: Any) -> Any:
 
 # ----------------------------------------------------------------------------------------- cutting
 
-BLOCKS = 32  # how many blocks an automatic grainsize makes of a long list, at the least
+BLOCKS = 32  # the least that an automatic grainsize makes of a long list
 SLICE_ROWS = 2**15  # in a slice of arrays: rows of a few numbers take a millisecond or two
-SLICE_BYTES = 2**22  # or so many bytes, where rows are wide
-FEW = 4  # slices, from which on their number grows more slowly than the arrays
+SLICE_BYTES = 2**22  # in a slice of wide rows
+FEW = 4  # slices: more than these grow more slowly than the arrays
 SLICES = 64  # of arrays, at the most: one or more for each core of a large machine
 
 Grainsize = int | Literal["auto"]
@@ -114,9 +131,7 @@ class Block(NamedTuple):
 
 
 def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
-    """The items as a list, or as a C-contiguous array of rows.
-
-    A strided row gives different bits in BLAS than its copy.
+    """The items as a list, or as a C-contiguous array: BLAS gives strided rows other bits.
 
     Raises
     ------
@@ -140,7 +155,7 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
         return items
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES and np.ndarray not in kinds:
-        return list(items)  # none holds an array; of numbers there may be millions
+        return list(items)  # none holds an array, and there may be millions of numbers
     leaves = usual_leaves(items)
     if leaves is None:
         leaves = flatten(list(items))[0]
@@ -158,7 +173,7 @@ def as_block(items: Any) -> Sequence[Any] | np.ndarray:
 
 
 def describe_items(items: Any) -> str:
-    """What was found in the place of items, and how to convert it."""
+    """A wrong collection in words, and how to convert it."""
     kind = type(items)
     if hasattr(kind, "iloc"):
         return (
@@ -171,7 +186,7 @@ def describe_items(items: Any) -> str:
 
 
 def in_row_order(item: Any) -> Any:
-    """An item whose arrays are C-contiguous."""
+    """An item with C-contiguous arrays."""
     if isinstance(item, np.ndarray):
         return row_major(item)
     leaves, structure = flatten(item)
@@ -181,7 +196,7 @@ def in_row_order(item: Any) -> Any:
 
 
 def require_plain(items: np.ndarray, argument: str) -> None:
-    """Raises for subclasses, since a masked array would lose its mask and a quantity its unit."""
+    """Raises for subclasses: a masked array would lose its mask, and a quantity its unit."""
     if type(items) not in (np.ndarray, np.memmap, np.recarray):
         raise TypeError(
             f"{argument} is {type(items).__name__} {describe(items)}; convert it to a plain array "
@@ -209,21 +224,20 @@ def require_grainsize(grainsize: Any) -> None:
 def aligned_grainsize(grainsize: Grainsize, count: int, blocks: int = BLOCKS) -> int:
     """The items in one task: a power of two, so that blocks are subtrees of the sum.
 
-    A number is rounded down to one; "auto" makes at least ``blocks`` blocks, if there are as many
-    items.
+    A number is rounded down; "auto" makes at least ``blocks`` blocks of as many items.
     """
     require_grainsize(grainsize)
     return power_of_two(max(1, count // blocks) if grainsize == "auto" else int(grainsize))
 
 
 def slice_size(parts: Sequence[Any], count: int) -> int:
-    """The default number of items in a slice, of ``parts`` side by side with ``count`` items each.
+    """The default number of items in a slice, for ``parts`` side by side with ``count`` items each.
 
-    A slice costs some tenths of a millisecond besides the work on its rows, and the bits of a sum
-    depend on the slices. So the size follows from the shapes alone. Arrays are cut into equal
-    slices, a power of two of them: as many as each has ``SLICE_ROWS`` rows or ``SLICE_BYTES`` bytes
-    at the least, from ``FEW`` on as the square root of that, and ``SLICES`` at the most. The items
-    of a list may be of any size: with a list among the parts, the size is that of a block.
+    A slice costs some tenths of a millisecond besides its rows. The bits of a sum depend on the
+    slices, so the size follows from shapes alone. Arrays are cut into a power of two of equal
+    slices, with at least ``SLICE_ROWS`` rows or ``SLICE_BYTES`` bytes each; above ``FEW`` slices
+    their number grows as the square root, up to ``SLICES``. Items of a list may
+    have any size: if one part is a list, a slice is as long as a block.
     """
     nbytes = [rows_nbytes(column) for part in parts for column in columns_of(part)]
     if None in nbytes:
@@ -234,7 +248,7 @@ def slice_size(parts: Sequence[Any], count: int) -> int:
 
 
 def rows_nbytes(part: Any) -> int | None:
-    """How many bytes an array, or a backend's box of one, has; ``None`` for a list."""
+    """The bytes of an array, or of a backend's box of one; ``None`` for a list."""
     if isinstance(part, list | tuple) or not hasattr(part, "dtype"):
         return None
     return math.prod(part.shape) * np.dtype(part.dtype).itemsize

@@ -1,8 +1,8 @@
-"""Item cotangents: those of the items of a sum, where the items are differentiated themselves.
+"""Item cotangents: the cotangents of a sum's items, if the items are differentiated themselves.
 
-The pullback of a term returns the cotangents of its item, and then those of the shared inputs.
-The shared ones are added up; the items' are joined, first in a block and then over all blocks, and
-scaled at the end, entry by entry: so the bits do not depend on how the sum was cut.
+The pullback of a term returns the cotangents of its item, and then the cotangents of the shared
+inputs. Shared inputs' cotangents are added up. Items' cotangents are joined, in a block and then
+over all blocks, and scaled at the end, entry by entry: no bit depends on the cut.
 """
 
 import itertools
@@ -29,11 +29,8 @@ Widths = tuple[int, ...]  # how many leaves each differentiated field of an item
 
 @carrier
 class ItemGradient(Gradient):
-    """The gradient of the real scalar terms of a block.
-
-    ``leaves`` are those of the shared inputs, added up. ``item_cotangents`` holds, for each
-    differentiated field of the items, the cotangents of the items side by side.
-    """
+    """The gradient of the real scalar terms of a block: by the shared inputs, added up, and for
+    each differentiated field of the items the cotangents of the items side by side."""
 
     item_cotangents: tuple[Leaves, ...]
 
@@ -42,10 +39,9 @@ class ItemGradient(Gradient):
 
 
 class Gathered:
-    """Takes the cotangents of terms as they come: adds up the shared ones, keeps the items'.
+    """Takes the cotangents of terms as they come: adds up the shared inputs', keeps the items'.
 
-    ``are_rows`` says of each differentiated field of the items whether it is an array, whose rows
-    are the items, or a list; ``add`` adds two cotangents.
+    ``are_rows``: for each differentiated field of the items, whether it is an array of rows.
     """
 
     def __init__(self, are_rows: Sequence[bool], add: Add = cotangents.add):
@@ -58,28 +54,28 @@ class Gathered:
     def push(self, leaves: Leaves, widths: Widths) -> None:
         if not widths:
             return self._shared.push(leaves)
-        rest = iter(leaves)
+        remaining = iter(leaves)
         for item, width in zip(self._items, widths, strict=True):
-            item.append(tuple(map(dense_leaf, itertools.islice(rest, width))))
-        self._shared.push(tuple(rest))
+            item.append(tuple(map(dense_leaf, itertools.islice(remaining, width))))
+        self._shared.push(tuple(remaining))
 
     def push_run(self, count: int, rows: Leaves, widths: Widths) -> None:
-        """Adds the gradients of so many consecutive terms, leaf by leaf with a row for each."""
+        """Adds the gradients of consecutive terms: rows of each leaf."""
         self.end_run()
-        rest = iter(rows)
+        remaining = iter(rows)
         for run, are_rows, width in zip(self._runs, self._are_rows, widths, strict=True):
-            own = tuple(
-                [None if x is None else row_major(x) for x in itertools.islice(rest, width)]
+            item_leaves = tuple(
+                [None if x is None else row_major(x) for x in itertools.islice(remaining, width)]
             )
-            run.append(own if are_rows else of_items(own, count))
+            run.append(item_leaves if are_rows else of_items(item_leaves, count))
         self._sizes += [count] if widths else []
-        shared = tuple(rest)
+        shared = tuple(remaining)
         for part in self._shared.subtrees(count):
             total = tuple([None if x is None else sum_of_rows(x[part]) for x in shared])
             self._shared.push(total, part.stop - part.start)
 
     def end_run(self) -> None:
-        """Puts the items' cotangents since the last run side by side, in less memory."""
+        """Puts the items' cotangents since the last run side by side, to save memory."""
         if not (self._items and self._items[0]):
             return
         self._sizes.append(len(self._items[0]))
@@ -92,24 +88,21 @@ class Gathered:
         return ItemGradient(shared, item_cotangents) if item_cotangents else Gradient(shared)
 
     def total(self) -> tuple[Leaves, tuple[Leaves, ...]]:
-        """The sum of the shared cotangents, and the items' cotangents, field by field.
-
-        At least one term must have been pushed.
-        """
+        """The sum of the shared cotangents of at least one term, and the items', by field."""
         self.end_run()
         fields = zip(self._runs, self._are_rows, strict=True)
         return self._shared.total(), tuple([join(*field, self._sizes) for field in fields])
 
 
 def of_items(rows: Sequence[Any], count: int) -> Leaves:
-    """The leaves of one item after the other, from rows of each leaf."""
+    """The leaves, item by item, from rows of each leaf."""
     return tuple([None if x is None else x[n] for n in range(count) for x in rows])
 
 
 def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = None) -> Leaves:
-    """The cotangents of items as one: of an array whose rows they are, or leaf after leaf.
+    """The cotangents of items as one: as an array of rows, or leaf after leaf.
 
-    Each is of one item, or of a block of them: ``sizes`` are the numbers of items in the blocks.
+    A part is one item, or a block with as many items as ``sizes`` says.
     """
     is_whole = sizes is not None and len(parts) == 1  # as it was elsewhere, too
     if not are_rows or is_whole or isinstance(parts[0][0], CotangentElsewhere):
@@ -127,11 +120,8 @@ def join(parts: Sequence[Leaves], are_rows: bool, sizes: Sequence[int] | None = 
     return (np.concatenate(filled),)
 
 
-# ----------------------------------------------------------------------------- of all blocks
-
-
 def without_items(captured: Captured) -> Captured:
-    """A block's value and the gradient of the shared inputs: what is added up over the blocks."""
+    """A block's value and the gradient by the shared inputs, which are added up over blocks."""
     gradient = captured.pullback
     if not isinstance(gradient, ItemGradient):
         return captured
@@ -141,17 +131,17 @@ def without_items(captured: Captured) -> Captured:
 def item_cotangents_of(
     captured: Captured, number: int, summed: Captured, model: Model
 ) -> Leaves | None:
-    """The cotangents of a block's items, which wait for their factor; ``number`` of the fields.
+    """The unscaled cotangents of a block's items, in the field of that number.
 
     They must belong to the value that was ``summed``: the forward task may have run again. ``None``
-    if the terms are not scalars: the sum of the blocks raises that error.
+    if the terms are not scalars, which is an error of the sum.
     """
     require_same_value(captured, summed.fingerprint, model)
     return item_cotangents_in(captured, number)
 
 
 def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]]) -> Captured:
-    """A sum that was added up, with the cotangents of the items of all its blocks."""
+    """A sum that was added up, with the item cotangents of all its blocks."""
     if not blocks:
         return captured
     gradient = ItemGradient(captured.pullback.leaves, tuple(zip(*blocks, strict=True)))
@@ -159,10 +149,8 @@ def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]
 
 
 def item_cotangents_in(captured: Captured, number: int) -> Any:
-    """The cotangents of the items of a block, or of a sum block by block; ``number`` of the fields.
-
-    ``None`` if the terms are not scalars.
-    """
+    """The cotangents of a block's items, or of a sum's block by block, in the field of that number;
+    ``None`` if the terms are not scalars."""
     gradient = captured.pullback
     return gradient.item_cotangents[number] if isinstance(gradient, ItemGradient) else None
 
@@ -176,7 +164,7 @@ def pull_back_items(
     model: Model,
     value_elsewhere: Any,
 ) -> Cotangent:
-    """The cotangents of all items of a sum that was added up: joined, and scaled once."""
+    """The cotangents of all items of a sum, joined and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
     (factor,) = seed(cotangent, captured.value, model)
     joined = scale_items(join(blocks, are_rows, sizes), factor)
@@ -188,14 +176,14 @@ def pull_back_items(
 def concatenate_items(
     blocks: Sequence[Cotangent], sizes: Sequence[int], are_rows: bool
 ) -> Cotangent:
-    """The cotangents of all items of a sum, from those of its blocks."""
+    """The cotangents of all items of a sum, from the cotangents of its blocks."""
     return Cotangent(join([block.leaves for block in blocks], are_rows, sizes))
 
 
 def place_items(
     cotangent: Cotangent, shape: tuple[int, ...], indices: np.ndarray, asked: bool
 ) -> Cotangent:
-    """The cotangent of an array of which some rows were items, from theirs."""
+    """The cotangent of an array, from the cotangents of the items that are rows of it."""
     (leaf,) = cotangent.leaves
     if leaf is None:
         return cotangent
@@ -210,17 +198,17 @@ def scale_items(leaves: Leaves, factor: Any) -> Leaves:
 
 
 def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
-    """The cotangents of a block's items, field by field, from what its scalar terms kept."""
+    """The scaled cotangents of a block's items, field by field."""
     if not isinstance(gradient, ItemGradient):
         return ()
-    return tuple([scale_items(each, factor) for each in gradient.item_cotangents])
+    return tuple([scale_items(field, factor) for field in gradient.item_cotangents])
 
 
 def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:
-    """The factor of terms that are real scalars, given the cotangent of the sum of all blocks.
+    """The factor of terms that are real scalars, from the cotangent of the sum of all blocks.
 
-    ``seeded`` is that cotangent as the block sees it, in the dtype of the block's own value: with
-    terms of several dtypes the bits of a factor of that dtype would depend on the cut.
+    ``seeded`` is the cotangent in the dtype of the block's value: with terms of several dtypes, the
+    bits of a factor of that dtype would depend on the cut.
     """
     if isinstance(cotangent, Seed) or seeded[0] is None:
         return seeded[0]

@@ -39,18 +39,19 @@ from daskgrad.sums.zipping import Items, ZippedBlock
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.task_graph import TaskGraph
 
-ARRAY_VALUED = 1024  # models that are remembered since their terms turned out not to be numbers
-_array_valued: dict[Any, None] = {}  # those whose items are sent to the workers; the latest
+ARRAY_VALUED = 1024  # models that are remembered, as their terms are not numbers
+_array_valued: dict[Any, None] = {}  # the latest; their items go to the workers
 
 
 class ReductionNode(AddedNode):
     """The sum of ``model(item, *shared)`` over blocks of items.
 
-    A term's inputs are the fields of its item (one, or those of a zip), and then the nodes in
-    ``shared``. ``inputs`` are the nodes in ``shared``, and then the variables among the fields.
+    A term's inputs are the fields of its item (one, or several of a zip), and then the nodes in
+    ``shared``. The node's ``inputs`` are the nodes in ``shared``, and then the variables among the
+    fields.
 
-    Keys of blocks have the model's name, and keys of additions another one: Dask spreads a group of
-    tasks evenly over workers only if the group does not depend on itself.
+    Keys of blocks and keys of additions have different names: Dask spreads a group of tasks evenly
+    over workers only if the group does not depend on itself.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ReductionNode(AddedNode):
     ):
         self.call, shared_inputs = call_on_items(model, template, shared, len(items.sources))
         variables = [source.variable for source in items.sources]
-        self.own = tuple([n for n, each in enumerate(variables) if each is not None])
+        self.own = tuple([n for n, variable in enumerate(variables) if variable is not None])
         super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
         self.adder_name = f"sum of {model.name}"
         self.key = names.key("value", self.adder_name)
@@ -94,12 +95,10 @@ class ReductionNode(AddedNode):
         blocks: Sequence[ZippedBlock],
         key: Any = None,
     ) -> list[Any]:
-        """Builds the task ``fun(model, summand, first, inputs, *fields)`` of each of some blocks.
-
-        ``inputs`` are the shared ones. The task of a single block may have a ``key`` of its own.
-        """
+        """Builds the task ``fun(model, summand, first, inputs, *fields)`` of each block, where
+        ``inputs`` are the shared ones; the task of a single block may have the ``key``."""
         model = tasks.shared(self.model)
-        if len(blocks) > 1 and not tasks.is_for_cluster:  # which keeps large models
+        if len(blocks) > 1 and not tasks.is_for_cluster:  # a cluster keeps large models
             model = tasks.constant(self.model, f"model of {self.name}")
         args = (fun, model, summand)
         return [
@@ -115,7 +114,7 @@ class ReductionNode(AddedNode):
         ]
 
     def summand(self, graph: Graph | None = None) -> Summand:
-        """What it adds up, differentiated as ``graph`` says."""
+        """The terms, differentiated as ``graph`` says."""
         active, items = () if graph is None else self.active_terms(graph), self.items
         return Summand(
             self.call,
@@ -129,30 +128,28 @@ class ReductionNode(AddedNode):
 
     @property
     def may_be_empty(self) -> bool:  # type: ignore[override]
-        """Whether a block may turn out to have no items."""
+        """Whether a block may have no items."""
         return not self.items.is_counted
 
     def is_on(self, client: Any) -> bool:
-        """Whether one field of its items is on the cluster of a client, and the others are here."""
+        """Whether a client's cluster holds one field of the items, and this process the others."""
         placed, others = self.items.placed, self.items.beside_placed
         is_there = len(placed) == 1 and placed[0].is_on(client)
         return is_there and all([source.is_here for source in others])
 
     def is_sent(self, client: Any) -> bool:
-        """Whether its items can go to a client's workers with a request.
-
-        They are those of variables, perhaps zipped with others that are in this process.
-        """
+        """Whether its items, which are variables' and in this process, can go to a client's workers
+        with a request."""
         is_apart = client is not None and bool(self.own) and not self.items.placed
         return is_apart and self.items.is_here
 
     def is_for_workers(self, client: Any) -> bool:
-        """Whether a client's workers evaluate it where it is evaluated directly."""
+        """Whether a client's workers evaluate it, if it is evaluated directly."""
         return self.is_on(client) or self.is_sent(client)
 
     @property
     def has_array_terms(self) -> bool:
-        """Whether the model's terms over these items turned out not to be numbers."""
+        """Whether the model has returned terms over these items that are not numbers."""
         return identity(self.model) in self._array_valued
 
     def note_array_terms(self) -> None:
@@ -165,20 +162,20 @@ class ReductionNode(AddedNode):
         return self.items.placed[0].array_valued if self.items.placed else _array_valued
 
     def active_terms(self, graph: Graph) -> tuple[Active, ...]:
-        """Which inputs of a term are differentiated: none if the sum itself is not active."""
+        """The inputs of a term that are differentiated: none if the sum itself is not active."""
         if self not in graph.active:  # behind stop_gradient, or beside the output
             return ()
         fields = len(self.items.sources)
-        own = [Active(number, watched=False) for number in self.active_fields(graph)]
+        of_items = [Active(number, watched=False) for number in self.active_fields(graph)]
         shared = [
             active._replace(number=active.number + fields)
             for active in graph.active_inputs(self)
             if active.number < self.width
         ]
-        return (*own, *shared)
+        return (*of_items, *shared)
 
     def active_fields(self, graph: Graph) -> list[int]:
-        """Which fields of an item are differentiated."""
+        """The fields of an item that are differentiated."""
         if self not in graph.active:
             return []
         pairs = zip(self.own, self.inputs[self.width :], strict=True)
@@ -188,20 +185,18 @@ class ReductionNode(AddedNode):
         return [source for source in self.inputs[: self.width] if source in graph.active]
 
     def is_fused(self, graph: Graph) -> bool:
-        """Whether the blocks' values and gradients are added up together.
+        """Whether values and gradients of blocks are added up together.
 
-        Known before anything runs: the value is one real number because the output is and depends
-        on it elementwise, or because ``keep`` says so.
+        So it is if the value must be one real number: the output is one and depends on it
+        elementwise, or ``keep`` says so.
         """
         return self.model.keep == "gradient" or (
             self in graph.scalars and self.model.keep == "auto"
         )
 
     def is_direct(self, graph: Graph, client: Any) -> bool:
-        """Whether its value and gradient can be evaluated directly, outside of a graph.
-
-        The workers also evaluate it if it may turn out not to be one real number: it usually is.
-        """
+        """Whether value and gradient can be evaluated outside of a graph: on workers, unless the
+        terms are known to be arrays; here, if the value must be one real number."""
         if not self.is_for_workers(client):
             return self.items.is_here and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
@@ -212,10 +207,7 @@ class ReductionNode(AddedNode):
 def call_on_items(
     model: Model, template: Any, shared: tuple, fields: int
 ) -> tuple[Call, list[Node]]:
-    """The call of a term, whose inputs are the fields of its item and the nodes in ``shared``.
-
-    Of most sums it is an object that all have in common.
-    """
+    """The call of a term on the fields of its item and the nodes in ``shared``."""
     if template is None and are_distinct_nodes(shared):
         _, inputs = make_call(model, shared, {})
         return call_of_leaves(1 + len(inputs)), inputs
@@ -230,16 +222,16 @@ def call_on_items(
 
 @push_node.register
 def _(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionNode:
-    """The sum of the terms' duals, or of their tangents; differentiated items become duals, too."""
+    """The sum of the terms' duals, or of their tangents; differentiated items become duals."""
     shared = tangents.arguments(node)[: node.width]
     fields = [None] * len(node.items.sources)
-    (template, *rest), _ = node.call.arguments([*fields, *shared])
+    (template, *arguments), _ = node.call.arguments([*fields, *shared])
     sources, duals = dual_sources(node, tangents)
     item = (template,) if template is None else template
     item = tuple([dual if dual else field for dual, field in zip(duals, item, strict=True)])
     return ReductionNode(
         tangents.model(node.model, tangent_only),
-        tuple(rest),
+        tuple(arguments),
         node.items.with_sources(sources),
         item[0] if template is None else item,
         node.summation,
@@ -247,10 +239,8 @@ def _(node: ReductionNode, tangents: Tangents, tangent_only: bool) -> ReductionN
 
 
 def dual_sources(node: ReductionNode, tangents: Tangents) -> tuple[list[Source], list[Any]]:
-    """The sources with those of the tangents, and for each field of an item the place of its dual.
-
-    The place is ``None`` where a field is not differentiated.
-    """
+    """The sources, with the tangents' among them, and for each field of an item the place of its
+    dual; ``None`` for a field that is not differentiated."""
     active = node.active_fields(tangents.graph)
     sources, duals = [], []
     for number, source in enumerate(node.items.sources):
@@ -262,17 +252,15 @@ def dual_sources(node: ReductionNode, tangents: Tangents) -> tuple[list[Source],
 
 
 # -------------------------------------------------------------------------------------------------
-# The passes of item sums: the tasks of a sum over models, forward and backward.
-#
-# The blocks of a sum whose value is one real number return (value, gradient), and both are added up
-# along one tree. The blocks of any other sum keep their pullbacks, and have a backward task each.
+# Both passes: blocks of a sum that is one real number return value and gradient, which are added up
+# along one tree. Blocks of any other sum keep their pullbacks, and have a backward task each.
 
 
 class FusedBlocks(NamedTuple):
     """Blocks whose values and gradients are added up together, or a sum that is evaluated directly.
 
-    ``total`` refers to the sum. ``item_cotangents`` refers, for each differentiated field of the
-    items, to the cotangents of each block's items.
+    ``total`` refers to the sum; ``item_cotangents``, for each differentiated field of the items, to
+    the cotangents of each block's items.
     """
 
     node: ReductionNode
@@ -290,8 +278,8 @@ class FusedBlocks(NamedTuple):
         if shared:
             pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
             for number, source in enumerate(shared):
-                (each,) = pick_each(node, tasks, pulled, number, len(shared))
-                backward.send(source, Contribution(each))
+                (part,) = pick_each(node, tasks, pulled, number, len(shared))
+                backward.send(source, Contribution(part))
         for number, field in enumerate(node.active_fields(backward.graph)):
             items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
             joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
@@ -299,10 +287,8 @@ class FusedBlocks(NamedTuple):
 
 
 class KeptBlocks(NamedTuple):
-    """Blocks that keep their pullbacks until the backward pass.
-
-    ``captured`` and ``values`` refer to their results; ``blocks`` are what they were evaluated on.
-    """
+    """Blocks that keep their pullbacks until the backward pass: references to their results and
+    values, and the items of each."""
 
     node: ReductionNode
     summand: Summand
@@ -337,9 +323,9 @@ class KeptBlocks(NamedTuple):
         blocks = node.items.placed_now(tasks, self.blocks)
         return [
             node.build_task(
-                tasks, "backward", pull_back_block, each, *args, first, inputs, elsewhere, *fields
+                tasks, "backward", pull_back_block, block, *args, first, inputs, elsewhere, *fields
             )
-            for each, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
+            for block, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
@@ -371,7 +357,7 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
 
 
 def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
-    """Builds a task that only gathers the sum's inputs; the sum replaces its result."""
+    """Builds a task that gathers the sum's inputs; whoever runs it puts the sum in its place."""
     tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
@@ -401,14 +387,14 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
 
 
 def build_summed(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
-    """What is added up of blocks, whose items have cotangents of their own."""
+    """The blocks without the cotangents of their items, to be added up."""
     return [node.build_pick(tasks, "forward", without_items, block) for block in blocks]
 
 
 def build_captured_sum(
     node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any], are_all: bool = True
 ) -> Any:
-    """The task that adds up blocks; ``are_all``: there are no others."""
+    """The task that adds up blocks; ``are_all``: these are all blocks."""
     total = build_sum(node, tasks, summed, "forward", add_captured, are_all=are_all)
     return tasks.keep("forward", node.key_name, total)
 
@@ -417,7 +403,7 @@ def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
     tasks, summand = forward.tasks, node.summand(forward.graph)
     blocks = node.items.blocks(tasks, node.name, used_twice=True)
     captured = build_captures(node, tasks, summand, shared_values(node, forward), blocks)
-    values = [node.build_pick(tasks, "value", value_of, each) for each in captured]
+    values = [node.build_pick(tasks, "value", value_of, block) for block in captured]
     return KeptBlocks(node, summand, captured, values, blocks)
 
 
@@ -432,7 +418,7 @@ def build_captures(
 
 
 def send_items(node: ReductionNode, backward: Backward, field: int, joined: Any) -> None:
-    """Sends the cotangents of all items to the variable that they are of."""
+    """Sends the cotangents of all items to their variable."""
     variable, source = node.items.variable(field), node.items.sources[field]
     if isinstance(source, ChosenSource):
         where = source.shape, source.indices, bool(variable.asked)
@@ -443,10 +429,10 @@ def send_items(node: ReductionNode, backward: Backward, field: int, joined: Any)
 def pick_each(
     node: ReductionNode, tasks: TaskGraph, pulled: list[Any], number: int, count: int
 ) -> list[Any]:
-    """What each task returned for one of ``count`` active inputs."""
+    """The results of each task for one of ``count`` active inputs."""
     if count == 1:
         return pulled
-    return [node.build_pick(tasks, "cotangent", select, each, number) for each in pulled]
+    return [node.build_pick(tasks, "cotangent", select, task, number) for task in pulled]
 
 
 def shared_values(node: ReductionNode, forward: Forward) -> list[Any]:

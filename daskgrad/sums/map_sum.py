@@ -1,4 +1,4 @@
-"""Sums and means: what users call to add up models: over items, over slices of them, over nodes."""
+"""Sums and means of models over items, over slices of items, and over nodes, as users call them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -32,8 +32,8 @@ from daskgrad.sums.zipping import (
 # -------------------------------------------------------------------------------------------------
 # Nested: sums inside models, where nothing is recorded.
 #
-# The terms may hold the boxes of a trace, so they are added with ``+``, in the order of every other
-# sum: derivatives flow through it as through the rest of the model.
+# Terms may hold the boxes of a trace, so they are added with ``+``, in the order of all sums:
+# derivatives flow through them as through the rest of the model.
 
 
 def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:
@@ -74,14 +74,14 @@ def map_sum(
     Parameters
     ----------
     model:
-        a plain function, or what ``delayed`` made of one.
+        a plain function, or a model that ``delayed`` made.
     items:
         a list, tuple or range; a NumPy or dask Array (its rows are the items); a list of Delayed,
-        each of them an item; a dask Bag (its elements; the bits depend on its partitions); what
-        ``place`` returned; a variable that is a list, a tuple or an array, whose items are
-        differentiated; or ``zip`` of such. A list that holds nodes is recorded as one node an item.
+        each an item; a dask Bag (its elements; the bits depend on its partitions); the result of
+        ``place``; a variable that is a list, a tuple or an array, whose items are differentiated;
+        or ``zip`` of several. A list that holds nodes is recorded as one node an item.
     shared:
-        what every term sees; may hold variables and other nodes at any depth.
+        further arguments of every term; may hold variables and other nodes at any depth.
     grainsize:
         items in one task, rounded down to a power of two; "auto" makes 32 to 64 tasks of a long
         list. Placed items and bags have their own.
@@ -93,18 +93,17 @@ def map_sum(
         in the value and in the sum of the terms' gradients. The terms and their gradients are as
         accurate as the model, and a factor that scales the sum is rounded as ever. Partial sums of
         several dtypes are converted to their common one before they are added; integers are added
-        exactly.
-        Where plain addition gives an infinity or NaN, so does this. The bound and its source are in
+        exactly. Infinities and NaNs arise as in plain addition. The bound and its source are in
         ``daskgrad.autodiff.values.addition``.
     name:
-        what task keys, errors, the dashboard and the workers' events call it; the model's if not
-        given.
+        the sum's name in task keys, errors, the dashboard and the workers' events; the model's if
+        not given.
 
     Raises
     ------
     ValueError
         if there are no items, zipped collections have different lengths, the grainsize is not a
-        number of items or not that of the shards, the rows of a dask Array are not counted, the
+        number of items or differs from the shards', the rows of a dask Array are not counted, the
         summation is unknown, or it is compensated inside a model.
     TypeError
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
@@ -133,10 +132,10 @@ def map_mean(
 ) -> Any:
     """The mean of ``model(item, *shared)`` over the items: ``map_sum``, divided by their number.
 
-    Parameters, errors and promises are those of ``map_sum``: the bits are its own, divided leaf by
-    leaf in a node after it, whose tasks are called "mean" if no ``name`` is given. The elements of
-    a bag are counted in tasks beside the sum's. The mean of integers and booleans is a float. All
-    items count equally: a weighted mean is a quotient of two sums.
+    It has the parameters, errors and promises of ``map_sum``, and its bits, divided leaf by leaf in
+    a further node, whose tasks are called "mean" if no ``name`` is given. Tasks beside the sum
+    count the elements of a bag. The mean of integers and booleans is a float. All items count
+    equally: a weighted mean is a quotient of two sums.
 
     Examples
     --------
@@ -159,22 +158,21 @@ def reduce_sum(
 ) -> Any:
     """The sum of ``partial_sum(slice, *shared)`` over slices of ``grainsize`` items, as one node.
 
-    As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array; of a
-    ``zip`` a tuple of slices) and adds up itself. The grainsize is taken as it is. ``summation``
-    says how the slices' sums are added, not how the user's function adds. Source of the interface:
-    Stan's ``reduce_sum``.
+    As ``map_sum``, but the user's function gets a whole slice (a list, or rows of an array; for a
+    ``zip`` a tuple of slices) and adds up its items. The grainsize is not rounded. ``summation``
+    says how the slices' sums are added. Source of the interface: Stan's ``reduce_sum``.
 
-    With "auto" arrays, placed ones too, are cut into equal slices, whose number follows from rows
-    and bytes alone: a slice costs some tenths of a millisecond besides its rows, so each has 32,768
-    rows or 4 MiB at the least. For rows of some numbers: one slice of 10,000, 2 of 100,000, 8 of a
-    million, 32 of 10 million, and at most 64. Say how many where a row takes longer than a
-    microsecond, and there are few of them. Lists, whose items may be of any size, have 32 to 64
-    slices, also where they are zipped with arrays. Those of a dask Array are its blocks along the
-    first axis, those of a dask DataFrame, Series or Bag its partitions.
+    With "auto" arrays, placed ones too, are cut into equal slices, as many as rows and bytes
+    alone decide: a slice costs some tenths of a millisecond besides its rows, so each has at
+    least 32,768 rows or 4 MiB. For rows of some numbers: one slice of 10,000 rows, 2 of 100,000, 8
+    of a million, 32 of 10 million, and at most 64. Give a grainsize if a row takes longer than a
+    microsecond, and there are few. Lists have 32 to 64 slices, also if they are
+    zipped with arrays. The slices of a dask Array are its blocks along the first axis;
+    the slices of a dask DataFrame, Series or Bag are its partitions.
 
-    The bits of the result depend on the slices, and on nothing else (of a DataFrame also on its
-    memory layout, which pandas may change when a partition moves): with "auto" on neither workers
-    nor scheduler. What is zipped with placed items is cut as these are.
+    The bits of the result depend on the slices alone (for a DataFrame also on its memory layout,
+    which pandas may change when a partition moves): with "auto" neither on workers nor on the
+    scheduler. Collections that are zipped with placed items are cut as these are.
 
     Examples
     --------
@@ -190,9 +188,9 @@ def reduce_sum(
 def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | None = None) -> Node:
     """The sum of nodes of one structure and shape, along a binary tree over their indices.
 
-    ``summation`` is that of ``map_sum``, for the value: what several nodes contribute to the
-    gradient of one variable comes from several consumers, and is added pairwise. ``name`` is what
-    its tasks are called, "sum" if not given. The sum of a single node is that node.
+    ``summation`` is as in ``map_sum``, for the value alone: contributions to the gradient of one
+    variable come from several consumers, and are added pairwise. ``name`` names its tasks, "sum" if
+    not given. The sum of a single node is that node.
 
     Examples
     --------
@@ -217,9 +215,6 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
     return sum_of(nodes, name or "sum", summation)
 
 
-# ------------------------------------------------------------------------------ what they need
-
-
 def add_up(
     model: Any,
     items: Any,
@@ -230,13 +225,13 @@ def add_up(
     name: str | None,
     slices: bool,
 ) -> Any:
-    """The sum of a model over items, or over slices of them, as a node; inside a model itself."""
+    """The sum of a model over items or slices: a node; inside a model, the value."""
     model = as_model(model, name)
     require_grainsize(grainsize)
     require_summation(summation)
     is_zip = isinstance(items, Zip)
     leaves, _ = flatten((side_by_side(items), shared))
-    # with a node it belongs to an inner derivative, and is recorded
+    # a sum with a node belongs to an inner derivative, and is recorded
     if inside_model() and not any([isinstance(leaf, Node) for leaf in leaves]):
         require_plain_additions(summation)
         parts = [nested_part(part, argument) for part in side_by_side(items)]
@@ -256,7 +251,7 @@ def require_summation(summation: Any) -> None:
 
 
 def count_of(items: Any) -> Any:
-    """How many items a sum has run over; of a bag what Dask will count."""
+    """The number of items of a sum; for a bag, the result that Dask will count."""
     drawn = drawn_in(items)
     items = side_by_side(items)[0] if drawn is None else drawn
     if hasattr(type(items), "foldby"):
@@ -265,7 +260,7 @@ def count_of(items: Any) -> Any:
 
 
 def scaled(total: Any, items: Any, name: str | None) -> Any:
-    """A sum over drawn items divided by the fraction that was drawn; any other sum unchanged."""
+    """A sum over a sample, divided by the drawn fraction; any other sum unchanged."""
     drawn = drawn_in(items)
     if drawn is None:
         return total

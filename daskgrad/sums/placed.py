@@ -1,4 +1,4 @@
-"""Placed: what a sum knows of items that are held elsewhere, in blocks; never where that is."""
+"""Placed: items in blocks that are held elsewhere, as a sum knows them; never where that is."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -13,11 +13,10 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 
 class Placed(OnlyItems, ABC):
-    """Items that were cut once and put where sums over them are evaluated.
+    """Items that were cut once, and put where sums over them are evaluated.
 
-    ``slice_size`` is how many items each slice has, where a sum runs over slices. ``array_valued``
-    holds the models (``daskgrad.autodiff.models.model.identity``) whose terms turned out not to be
-    numbers.
+    ``slice_size``: the items in a slice, for a sum over slices. ``array_valued``: models
+    (``model.identity``) that returned terms that are not numbers.
     """
 
     grainsize: int
@@ -26,26 +25,26 @@ class Placed(OnlyItems, ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many items there are."""
+        """The number of items."""
 
     @abstractmethod
     def cut_for(self, slices: bool) -> "Placed":
-        """The same items as a sum needs them: these, or in slices of another size."""
+        """The items as a sum needs them: these, or slices of another size."""
 
     @property
     @abstractmethod
     def items(self) -> Any:
-        """All of them, as they are in this process."""
+        """All items, in this process."""
 
     @property
     @abstractmethod
     def are_plain(self) -> bool:
-        """Whether a block of them is a slice as it is."""
+        """Whether a block is a slice as it is."""
 
     @property
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """The items in runs, as they are in this process."""
+        """The items in runs, in this process."""
 
     @property
     @abstractmethod
@@ -55,7 +54,7 @@ class Placed(OnlyItems, ABC):
     @property
     @abstractmethod
     def is_remote(self) -> bool:
-        """Whether the cluster that holds them is the one that Dask would use now."""
+        """Whether Dask would use the cluster that holds them now."""
 
     @abstractmethod
     def is_on(self, client: Any) -> bool:
@@ -67,13 +66,13 @@ class Placed(OnlyItems, ABC):
 
     @abstractmethod
     def restore(self) -> None:
-        """Places again what the cluster has lost."""
+        """Places again the items that the cluster has lost."""
 
 
 class Drawn(Placed):
-    """Some of the items that were placed: sums over them are scaled to all of these.
+    """A sample of placed items: sums over it are scaled to all items.
 
-    ``indices`` are theirs among all, ascending.
+    ``indices``: the drawn items' among all, ascending.
     """
 
     indices: np.ndarray
@@ -81,14 +80,14 @@ class Drawn(Placed):
     @property
     @abstractmethod
     def population(self) -> int:
-        """How many items there are to draw from."""
+        """The number of items to draw from."""
 
 
 # ------------------------------------------------------------------------------- calls of workers
 
 
 class ArrayTermsError(TypeError):
-    """The terms of the sum ``number`` are arrays, whose gradients workers do not send."""
+    """The terms of the sum ``number`` are arrays; workers send gradients of numbers alone."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -96,21 +95,21 @@ class ArrayTermsError(TypeError):
 
 
 class CallOfWorkers(Protocol):
-    """Sums that workers evaluate, from the moment that this is made."""
+    """Sums that workers evaluate, from now on."""
 
     def flush(self) -> None:
-        """Waits a moment until the workers have been sent it."""
+        """Waits a moment until the request has been sent."""
 
     def results(self) -> Sequence[Any]:
-        """The sums with their gradients; ArrayTermsError if a gradient is none of a number."""
+        """The sums with their gradients; ArrayTermsError if terms are arrays."""
 
     def abandon(self) -> None:
-        """Gives up the results, unless they are there."""
+        """Gives up results that are not there yet."""
 
 
 def call_workers(client: Any, sums: Sequence[tuple[Any, Any, Sequence[Any]]]) -> CallOfWorkers:
-    """Calls a client's workers for sums: for each its node, its summand and its inputs.
+    """Calls a client's workers for sums, each a node, its summand and its inputs.
 
-    Who needs no cluster does not import the room that does it.
+    The room ``placed`` is imported only if there is a cluster.
     """
     return importlib.import_module("daskgrad.placed.call").call_workers(client, sums)

@@ -1,8 +1,8 @@
 """Sources: the kinds of collections that a sum may run over, each cut into blocks of items.
 
-A kind knows how many items it has, where it may be cut, and how its blocks get into a task graph.
-The graphs of other Dask collections are taken as they are, without their optimisation: that would
-fuse a step that two of them share into tasks of each, and it would be computed twice.
+A source knows its number of items, where it may be cut, and how its blocks get into a task graph.
+Graphs of Dask collections are not optimised: that would fuse a step that two collections share into
+tasks of each, which would compute it twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,11 +27,11 @@ from daskgrad.tasks.task_graph import TaskGraph
 class Source:
     """One collection that a sum runs over; this kind is in this process.
 
-    ``count`` is ``None`` if it is unknown before anything is computed; ``partitions`` is then the
-    number of its blocks. ``starts`` are the places where it is cut, if it cannot be cut
-    elsewhere; ``own_starts`` those where a sum over slices cuts it, if nobody asks otherwise.
-    ``is_here``: the items are in this process, and not results of tasks or on a cluster. ``kind``
-    names a collection whose items cannot be recorded as one node an item.
+    ``count`` is ``None`` if it is unknown before anything is computed; then there are
+    ``partitions`` blocks. ``starts``: where it is cut, if it cannot be cut elsewhere;
+    ``own_starts``: where a sum over slices cuts it by default. ``is_here``: the items are in this
+    process, not results of tasks or on a cluster. ``kind`` names a collection that cannot be
+    recorded as one node an item.
     """
 
     count: int | None
@@ -51,7 +51,7 @@ class Source:
 
     @property
     def items(self) -> Any:
-        """The items; those of a variable that were elsewhere may have come here with it since."""
+        """The items; a variable's that were elsewhere may have come here since."""
         if isinstance(self._items, Elsewhere) and self.variable is not None:
             whole = self.variable.primal
             return self._items if isinstance(whole, Elsewhere) else self._items_in(whole)
@@ -66,11 +66,11 @@ class Source:
         return [items[start:stop] for start, stop in pairwise([*starts, len(items)])]
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
-        """For each block its items or a reference to them; those used twice get a key."""
+        """For each block its items or a reference to them; items that are used twice get a key."""
         return [tasks.constant(block, name) for block in blocks] if used_twice else blocks
 
     def like(self, variable: Variable) -> "Source":
-        """The items of another variable, as these are of theirs."""
+        """The source of another variable, of the same kind."""
         return as_source(variable, "a tangent of the items", slices=False)
 
     def one_by_one(self) -> list[Any]:
@@ -90,7 +90,7 @@ class NodeSource(Source):
 
 
 class PlacedSource(Source):
-    """Items that were placed; the cut of a sum is known when it is recorded."""
+    """Items that were placed; they have been cut."""
 
     kind = "what dg.place returned"
 
@@ -117,15 +117,15 @@ class PlacedSource(Source):
 
     def data(self, tasks: TaskGraph, blocks: list[Any], name: str, used_twice: bool) -> list[Any]:
         if self.is_here:
-            return self.cut(())  # of what is open still
+            return self.cut(())  # an error if they were closed
         held = list(self.placed.references(tasks))
         if not self._slices or self.placed.are_plain:
             return held
-        return [tasks.add(tasks.key("value", name), as_slice, each) for each in held]
+        return [tasks.add(tasks.key("value", name), as_slice, block) for block in held]
 
 
 class DrawnSource(PlacedSource):
-    """Items that were drawn from placed ones. A task graph gets them from this process."""
+    """Items that were drawn from placed ones; a task graph gets them from this process."""
 
     kind = "what was drawn from placed items"
     is_here = True
@@ -147,7 +147,7 @@ class DrawnSource(PlacedSource):
 
 
 class ChosenSource(Source):
-    """Rows of an array that has one for each placed item: those of the items that were drawn."""
+    """The drawn items' rows of an array that has a row for each placed item."""
 
     kind = "an array beside what was drawn from placed items"
 
@@ -167,7 +167,7 @@ class ChosenSource(Source):
 
 
 class ComputedSource(Source):
-    """A list of Delayed objects or futures, each an item; ``prepare`` is applied to each block."""
+    """A list of Delayed objects or futures, each an item; tasks ``prepare`` each block."""
 
     is_here = False
     prepare: Callable[[Any], Any] | None = staticmethod(as_block)
@@ -176,11 +176,11 @@ class ComputedSource(Source):
         computed = [refer(tasks, block) for block in blocks]
         if self.prepare is None:
             return computed
-        return [tasks.add(tasks.key("value", name), self.prepare, each) for each in computed]
+        return [tasks.add(tasks.key("value", name), self.prepare, block) for block in computed]
 
 
 class RowSource(ComputedSource):
-    """A dask Array, whose rows are the items."""
+    """A dask Array; its rows are the items."""
 
     kind = "a dask Array"
 
@@ -195,7 +195,7 @@ class RowSource(ComputedSource):
 
 
 class PartitionSource(ComputedSource):
-    """A collection whose partitions are taken as they are, unless there is something to prepare."""
+    """A collection with its partitions as blocks; tasks ``prepare`` each if it is given."""
 
     count = None
 
@@ -214,13 +214,10 @@ def delayed_blocks(collection: Any) -> list[Any]:
 
 
 def refer(tasks: TaskGraph, block: Any) -> Any:
-    """A reference to a block that is a collection; a list of items with references in it."""
+    """A reference to a block that is a collection, or a list of items with references."""
     if not isinstance(block, list):
         return tasks.include(block)
     return [tasks.include(item) if is_collection(item) else item for item in block]
-
-
-# ------------------------------------------------------------------- which kind something is
 
 
 def as_source(items: Any, argument: str, slices: bool) -> Source:
@@ -229,7 +226,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     Raises
     ------
     TypeError
-        if ``items`` is not a collection of items; the message says what to pass instead.
+        if ``items`` is not a collection of items; the message names alternatives.
     ValueError
         if there are no items, or the rows of a dask Array are not counted yet.
     """
@@ -269,7 +266,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
 
 
 def has_row_for_each(collection: Any, drawn: Drawn) -> bool:
-    """Whether this is an array with a row for each of the items that were drawn from."""
+    """Whether a collection is an array with a row for each item that could be drawn."""
     array = collection.primal if isinstance(collection, Variable) else collection
     is_array = isinstance(array, np.ndarray | Elsewhere) and array.ndim > 0
     return is_array and len(array) == drawn.population
@@ -285,10 +282,8 @@ def require_sequence(items: Any, argument: str) -> None:
 
 
 def read_once(bag: Any) -> Any:
-    """A bag of the same items whose partitions any number of tasks may read: none is an iterator.
-
-    Its keys are the same wherever it is asked for.
-    """
+    """A bag of the same items with lists as partitions, which any number of tasks may read, under
+    keys that do not depend on the caller."""
     return bag.map_partitions(as_block)
 
 
@@ -325,5 +320,5 @@ def holds_node(tree: Any) -> bool:
 
 
 def needs_node(item: Any) -> bool:
-    """Whether an item is, or holds, a node, or holds another collection within it."""
+    """Whether an item is or holds a node, or holds a collection."""
     return isinstance(item, Node) or (holds_node(item) and not is_collection(item))

@@ -1,4 +1,4 @@
-"""Term gradients: the value and the gradient of each term of a block, which are not added up."""
+"""Term gradients: value and gradient of each term of a block, not added up."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,25 +25,28 @@ def terms_of_block(
     inputs: Sequence[Any],
     *fields: Sequence[Any],
 ) -> tuple[np.ndarray, Any]:
-    """The values of the terms of a block, and what ``collect`` makes of their gradients.
+    """The values of the terms of a block, and the result of ``collect``.
 
-    It gets these, the leaves that they are with respect to, and the numbers of those that are
-    asked for as rows.
+    It gets the terms' gradients, the leaves that are differentiated, and the numbers of leaves
+    that are asked for as rows.
     """
     require_one_length(fields, first, model)
     traced = TracedSum(model._replace(keep="auto"), summand, inputs)
-    values, gradients = [], []
-    for offset, term in enumerate(traced.terms(first, list(map(traced.protected, fields)))):
-        value, pullback, _ = term()
-        require_real_number(value, model, nth(first, offset))
+    values: list[Any] = []
+    gradients: list[Leaves] = []
+
+    def use(value: Any, pullback: Any, widths: Any) -> None:
+        require_real_number(value, model, nth(first, len(values)))
         values.append(value)
         gradients.append(final_leaves(pullback.leaves))
-    own: list[Any] = []
+
+    traced.evaluate(first, list(map(traced.protected, fields)), use)
+    primals: list[Any] = []
     asked: list[int] = []
-    for each in summand.active:
-        asked += [len(own) + number for number in each.asked]
-        own += flatten(inputs[each.number - summand.field_count])[0]
-    return np.array(values), collect(gradients, own, asked)
+    for active in summand.active:
+        asked += [len(primals) + number for number in active.asked]
+        primals += flatten(inputs[active.number - summand.field_count])[0]
+    return np.array(values), collect(gradients, primals, asked)
 
 
 def require_real_number(value: Any, model: Model, place: int | Partition) -> None:
@@ -61,7 +64,7 @@ def norms(gradients: Sequence[Leaves], primals: Sequence[Any], asked: Sequence[i
 
 
 def norm_of(gradient: Leaves) -> float:
-    """The 2-norm over all leaves; of complex ones that of real and imaginary parts."""
+    """The 2-norm over all leaves, and over real and imaginary parts."""
     arrays = [leaf.values if isinstance(leaf, Rows) else leaf for leaf in gradient]
     leaves = [np.ravel(leaf) for leaf in arrays if leaf is not None]
     norms = [norm(leaf.astype(np.result_type(leaf, np.float64))) for leaf in leaves]
@@ -71,7 +74,7 @@ def norm_of(gradient: Leaves) -> float:
 def stacks(
     gradients: Sequence[Leaves], primals: Sequence[Any], asked: Sequence[int]
 ) -> tuple[np.ndarray | list[Rows] | None, ...]:
-    """The gradients of many terms, leaf by leaf: side by side in arrays, and ``Rows`` in lists."""
+    """The gradients of many terms, leaf by leaf: stacked arrays, or lists of ``Rows``."""
     columns = [[gradient[place] for gradient in gradients] for place in range(len(primals))]
     return tuple(
         [
@@ -93,7 +96,7 @@ def stack(column: Sequence[Any], primal: Any) -> np.ndarray | None:
         return None
     like = np.asarray(primal)
     stacked = np.zeros((len(column), *like.shape), like.dtype)
-    for number, own in enumerate(column):
-        if own is not None:
-            stacked[number] = dense_leaf(own)
+    for number, row in enumerate(column):
+        if row is not None:
+            stacked[number] = dense_leaf(row)
     return stacked

@@ -1,15 +1,14 @@
-"""Zipping: the items that a sum runs over, of one collection or of several side by side.
+"""Zipping: the items of a sum, from one collection or from several side by side.
 
-Nothing here uses Python's own ``zip``, since the public ``zip`` has its name.
+The public ``zip`` hides Python's own here.
 """
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from daskgrad.autodiff.models.failures import Partition
 from daskgrad.autodiff.models.model import inside_model
@@ -17,7 +16,14 @@ from daskgrad.autodiff.values.elsewhere import Elsewhere
 from daskgrad.graph.nodes import OnlyItems
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.block_tasks import First
-from daskgrad.sums.cutting import Grainsize, aligned_grainsize, as_items, as_slice, slice_size
+from daskgrad.sums.cutting import (
+    Grainsize,
+    aligned_grainsize,
+    as_items,
+    as_slice,
+    join,
+    slice_size,
+)
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.sums.sources import (
     ChosenSource,
@@ -45,21 +51,20 @@ class Zip(OnlyItems):
 def zip(*collections: Any) -> Zip:
     """Collections of one length side by side: their items are tuples, an entry from each.
 
-    For ``map_sum`` and ``reduce_sum``, which pass ``(a_i, b_i)`` in the place of an item, and
-    ``(slice of a, slice of b)`` in that of a slice.
+    For ``map_sum`` and ``reduce_sum``, which pass ``(a_i, b_i)`` as an item, and ``(slice of a,
+    slice of b)`` as a slice.
 
     Parameters
     ----------
     collections:
-        whatever is summed over alone: lists, tuples, ranges, arrays, dask Arrays, lists of Delayed,
-        placed items, and variables, whose items are differentiated. Bags and dataframes can be
-        zipped only with each other, if they have the same number of partitions.
+        lists, tuples, ranges, arrays, dask Arrays, lists of Delayed, placed items, and variables,
+        whose items are differentiated. Bags and dataframes can be zipped only with each other, if
+        they have the same number of partitions.
 
-    Beside placed items, what is in this process travels with every evaluation, or once where it is
-    large and stays the same. Beside a sample of placed items (``Shards.sample``), of an array with
-    a row for each of these, the rows of those are taken that were drawn. With several placed
-    collections the sum is a task graph: place what is side by side together, ``dg.place(dg.zip(a,
-    b))``; an item of that is a tuple.
+    Beside placed items, collections in this process travel with every evaluation, or once if they
+    are large and stay the same. Beside a sample of placed items (``Shards.sample``), an array with
+    a row for each placed item gives the drawn items' rows. With several placed collections the sum
+    is a task graph: place them together, ``dg.place(dg.zip(a, b))``, whose items are tuples.
 
     Raises
     ------
@@ -87,18 +92,20 @@ def zip(*collections: Any) -> Zip:
 class Items:
     """The items of a sum: sources that are cut at the same places.
 
-    ``firsts`` has for each block the index of its first item, or its partition; ``sizes`` the
-    number of its items, if that is known. ``placed`` are the placed items, ``placed_field`` is the
-    number of the first source that has some, and ``beside_placed`` are the other sources.
+    ``firsts``: for each block the index of its first item, or its partition; ``sizes``: its number
+    of items, if known. ``placed_field``: the number of the first placed source;
+    ``beside_placed``: the sources that are not placed.
     """
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
         self.sources = tuple(sources)
-        self.placed = tuple([each.placed for each in sources if isinstance(each, PlacedSource)])
+        self.placed = tuple(
+            [source.placed for source in sources if isinstance(source, PlacedSource)]
+        )
         self.beside_placed = self.sources
         if self.placed:
             self.beside_placed = tuple([s for s in sources if not isinstance(s, PlacedSource)])
-        placed_fields = [n for n, each in enumerate(sources) if isinstance(each, PlacedSource)]
+        placed_fields = [n for n, source in enumerate(sources) if isinstance(source, PlacedSource)]
         self.placed_field = placed_fields[0] if placed_fields else None
         self.is_counted = sources[0].count is not None
         self.slices = slices
@@ -114,14 +121,14 @@ class Items:
         return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 
     def _blocks(self) -> list[list[Any]]:
-        """The blocks of each source; cut when they are needed, since workers may hold them."""
+        """The blocks of each source, cut at the first use, since workers may hold them."""
         blocks = self._cut
         if blocks is None:
             blocks = self._cut = [source.cut(self._starts) for source in self.sources]
         return blocks
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
-        """For each block its start, and its items in each source, or a reference to these."""
+        """For each block its start, and its items in each source, or references to them."""
         sources = [
             self._data(tasks, number, name, used_twice) for number in range(len(self.sources))
         ]
@@ -142,18 +149,18 @@ class Items:
         ]
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
-        """The items of one source in each block; a slice is the only item of its block."""
+        """The items of one source, block by block; a slice is the only item of its block."""
         data = self.sources[number].data(tasks, self._blocks()[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
     def variable(self, field: int) -> Variable:
-        """The variable whose items are one field of these."""
+        """The variable of one field."""
         variable = self.sources[field].variable
         assert variable is not None
         return variable
 
     def are_rows(self, field: int) -> bool:
-        """Whether a field is an array, whose rows are the items, and not a list."""
+        """Whether a field is an array of rows, and not a list."""
         return isinstance(self.variable(field).primal, np.ndarray | Elsewhere)
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
@@ -164,35 +171,18 @@ class Items:
 
     @property
     def is_here(self) -> bool:
-        """Whether all items are in this process, and not results of tasks or on a cluster."""
+        """Whether all items are in this process."""
         return all(source.is_here for source in self.sources)
 
     def here(self, start: int, stop: int) -> list[Any]:
-        """The items of each source in a run of blocks, as a list or rows of an array; they must be
-        in this process.
+        """The items of each source in a run of blocks, all in this process.
 
-        After the last run no blocks are held: a graph may have many sums.
+        After the last run no blocks are held, as a graph may have many sums.
         """
         runs = [blocks[start:stop] for blocks in self._blocks()]
         if stop == len(self.firsts):
             self._cut = None
-        return runs if self.slices else list(map(as_one, runs))
-
-
-def as_one(blocks: Sequence[Any]) -> Any:
-    """Consecutive blocks of one collection as one; of the rows of one array without a copy."""
-    first = blocks[0]
-    if len(blocks) == 1 or not isinstance(first, np.ndarray):
-        return first if len(blocks) == 1 else [*chain.from_iterable(blocks)]
-    whole: Any = first.base
-    ends = list(map(byte_bounds, blocks))
-    are_together = all([one[1] == other[0] for one, other in pairwise(ends)]) and first.nbytes
-    if are_together and type(whole) is np.ndarray and whole.strides == first.strides:
-        start, rest = divmod(ends[0][0] - byte_bounds(whole)[0], first.strides[0])
-        are_alike = whole.dtype == first.dtype and whole.shape[1:] == first.shape[1:]
-        if not rest and are_alike and all([block.base is whole for block in blocks]):
-            return whole[start : start + sum(map(len, blocks))]
-    return np.concatenate(blocks, dtype=first.dtype)
+        return runs if self.slices else list(map(join, runs))
 
 
 def side_by_side(items: Any) -> tuple:
@@ -201,17 +191,19 @@ def side_by_side(items: Any) -> tuple:
 
 
 def drawn_in(items: Any) -> Drawn | None:
-    """The drawn items that a sum runs over, or the first of several; None if there are none."""
-    return next((each for each in side_by_side(items) if isinstance(each, Drawn)), None)
+    """The first sample of placed items among the collections; None if there is none."""
+    return next(
+        (collection for collection in side_by_side(items) if isinstance(collection, Drawn)), None
+    )
 
 
 def as_sources(items: Any, argument: str, slices: bool) -> list[Source]:
     drawn = drawn_in(items)
     return [
-        ChosenSource(each, drawn.indices, argument)
-        if drawn is not None and has_row_for_each(each, drawn)
-        else as_source(each, argument, slices)
-        for each in side_by_side(items)
+        ChosenSource(collection, drawn.indices, argument)
+        if drawn is not None and has_row_for_each(collection, drawn)
+        else as_source(collection, argument, slices)
+        for collection in side_by_side(items)
     ]
 
 
@@ -223,9 +215,9 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
         require_auto(grainsize, sources[0])
         return Items(sources, range(sources[0].partitions or 0), slices)
     placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
-    for each in placed:
-        require_same_grainsize(grainsize, each)
-    require_one_sample([each for each in placed if isinstance(each, Drawn)])
+    for shards in placed:
+        require_same_grainsize(grainsize, shards)
+    require_one_sample([shards for shards in placed if isinstance(shards, Drawn)])
     starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
         starts = one_cut({source.own_starts for source in sources if source.own_starts})
@@ -235,7 +227,7 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
 
 
 def chosen_size(sources: Sequence[Source], grainsize: Grainsize, count: int, slices: bool) -> int:
-    """How many items are in a block that may be cut anywhere."""
+    """The number of items in a block that may be cut anywhere."""
     if not slices:
         return aligned_grainsize(grainsize, count)
     if grainsize == "auto":
@@ -297,7 +289,7 @@ def require_one_length(counts: Sequence[int | None]) -> None:
 
 
 def require_one_sample(drawn: Sequence[Drawn]) -> None:
-    """Raises unless samples that are zipped have the same items of as many."""
+    """Raises unless zipped samples were drawn alike."""
     for first, other in pairwise(drawn):
         is_one = first.population == other.population
         if not (is_one and np.array_equal(first.indices, other.indices)):
@@ -312,7 +304,7 @@ def holds_nodes(sources: Sequence[Source]) -> bool:
 
 
 def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grainsize) -> Any:
-    """What a model gets in each term: items, or slices of them; of a zip tuples of these.
+    """The first argument of each term: items, or slices of them; for a zip, tuples.
 
     ``parts`` are collections in this process, whose entries may be nodes or a backend's boxes.
     """
@@ -328,7 +320,7 @@ def terms_of(parts: Sequence[Any], is_zip: bool, slices: bool, grainsize: Grains
 
 
 def nested_part(items: Any, argument: str) -> Any:
-    """A collection inside a model: values, or boxes in their places."""
+    """A collection inside a model, of values or boxes."""
     if isinstance(items, Drawn):
         raise TypeError(
             f"{argument} is {items!r}, and stands inside a model, where sums are not scaled to all "
@@ -344,7 +336,7 @@ def nested_part(items: Any, argument: str) -> Any:
 
 
 def is_boxed(items: Any) -> bool:
-    """Whether this is a sequence that ``as_items`` does not know: a backend's box of an array."""
+    """Whether items are a backend's box of an array: a sequence that ``as_items`` refuses."""
     is_plain = isinstance(items, list | tuple | range | str | bytes | dict)
     is_plain = is_plain or hasattr(items, "__array__")
     return not is_plain and hasattr(items, "__len__") and hasattr(items, "__getitem__")

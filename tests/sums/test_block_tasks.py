@@ -11,8 +11,7 @@ from daskgrad.autodiff.models.pullbacks import add_cotangents
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.addition import add_values, pairwise
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
-from daskgrad.sums.adding import add_captured
-from daskgrad.sums.block_pullbacks import Terms
+from daskgrad.sums.adding import Terms, add_captured
 from daskgrad.sums.block_tasks import Summand, capture_block
 
 X = np.linspace(0.2, 1.3, 4)

@@ -14,6 +14,7 @@ from daskgrad.sums.cutting import (
     aligned_grainsize,
     as_items,
     cut,
+    join,
     slice_size,
 )
 
@@ -122,3 +123,18 @@ def test_records_keep_their_fields():
     records = np.rec.array([(1.0, 2), (3.0, 4)], dtype=[("a", float), ("n", int)])
     assert [item.a for item in as_items(records)] == [1.0, 3.0]
     assert as_items(np.array(records))["n"].tolist() == [2, 4]
+
+
+def test_consecutive_rows_of_one_array_are_joined_without_a_copy():
+    array = np.arange(24.0).reshape(12, 2)
+    shifted = array.ravel()[1:-1].reshape(11, 2)
+    for whole in (array, array.copy(), shifted, array[::2], array[::-1], array.T.copy().T):
+        joined = join([whole[:4], whole[4:6]])
+        assert_array_equal(joined, whole[:6])
+        assert joined.strides == whole.strides
+        assert np.shares_memory(joined, whole)
+        assert_array_equal(join([whole[:2], whole[3:6]]), np.delete(whole[:6], 2, axis=0))
+        assert_array_equal(join([whole[2:4], whole[:2]]), whole[[2, 3, 0, 1]])
+    assert_array_equal(join([array[:4].copy(), array[4:7].copy()]), array[:7])
+    assert join([[1, 2], [3]]) == [1, 2, 3]
+    assert join([array[:0], array[:0]]).shape == (0, 2)

@@ -1,1 +1,1 @@
-"""Backends: the libraries that can differentiate one model; ``protocol`` describes them."""
+"""Backends: the libraries that can differentiate one model; ``registry`` has their protocol."""

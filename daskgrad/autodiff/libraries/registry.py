@@ -1,35 +1,34 @@
-"""The protocol: the functions that a backend must and may have, and its tapes.
+"""Registry: the protocol of backends and their tapes; finds them by name, sends them with models.
 
 A backend is a module, or any object, with the five functions of ``Backend``. A model's ``args`` and
-``kwargs`` are pytrees of NumPy arrays, and so is its value, whatever types the library uses in
-between. A backend may also have:
+``kwargs`` are pytrees of NumPy arrays, and so is its value, whatever types the library uses
+internally. A backend may also have:
 
 ``trace_block(block)``
     evaluates the terms of a sum many at a time: it takes a ``TracedBlock``
     (``daskgrad.autodiff.tape.traced_call``) and returns an iterator of lists, which together have
     an entry for each item, in order: its value, one real number, and its gradient, as ``pull`` of
     the cotangent one returns it; or ``None`` if ``trace`` must be called for the item, or a
-    ``Pending`` with what ``trace`` may then use. A ``TermRun`` may stand for a list. Only the
-    program and shapes may decide which items get ``None``, never data or the cut of the block: the
-    bits of an item must not depend on these. It holds a bounded number of results at a time.
+    ``Pending``, which carries known facts to ``trace``. A ``TermRun`` may stand for a list. Only
+    the program and shapes may decide which items get ``None``, never data or the cut of the block:
+    the bits of an item must not depend on them. It holds a bounded number of results at a time.
 ``prepare(fun)``
     called once for many calls, returns a function that ``run`` and ``trace`` get instead of the
     model's.
 ``Dependence(push, columns)``
-    tells which entries of the outputs depend on which columns of a Jacobian: ``push`` is what
-    ``linearize`` returned, and ``columns`` has a frozen set of numbers for each array, or an array
-    of such sets. Its ``outputs`` are the same for the outputs, and its ``push(tangents, columns)``
-    pushes tangents that are zero in all other columns.
+    tells which entries of the outputs depend on which columns of a Jacobian: ``push`` is the result
+    of ``linearize``, and ``columns`` has a frozen set of numbers for each array, or an array of
+    sets. Its ``outputs`` have the sets of the outputs, and its ``push(tangents, columns)`` pushes
+    tangents that are zero in all other columns.
 ``hint(error, stage)``
-    returns a sentence for a user whose model raised an error because it is not written for the
+    returns a sentence for the user if the error came from a model that is not written for the
     library, or ``None``.
 ``stop_gradient(leaf)``, ``value(leaf)``
-    take one leaf inside a traced model, and return leaves that are not the library's own unchanged.
-    The first returns the same number without a derivative, the second the plain number, out of all
-    nested traces.
+    take one leaf inside a traced model, and return leaves of other libraries unchanged. The first
+    returns the number without a derivative, the second the plain number, out of all nested traces.
 ``finds_writes = True``
-    if its own arrays share the memory of the arguments, and it raises an error if a model has
-    written into them. Then it gets the arguments writeable; all other backends get them read-only.
+    if its arrays share the memory of the arguments, and it raises an error if a model has written
+    into them. Then it gets the arguments writeable; all other backends get them read-only.
 """
 
 import importlib
@@ -41,13 +40,16 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
+from daskgrad.autodiff.values.carriers import carrier
+
 
 class Tape(Protocol):
     """The record of one call.
 
-    It may have ``pull_rows(cotangents)``, which is ``pull`` but returns ``Rows``
-    (``daskgrad.autodiff.values.rows``) for large arrays of which few rows were used; sums add these
-    up. It can travel to other processes (``dg.PullbackPolicy`` decides when) if it also has
+    It may have ``pull_rows(cotangents, asked, is_term)``, which is ``pull`` but returns ``Rows``
+    (``daskgrad.autodiff.values.rows``) for the arrays ``asked``, and in a term of a sum for large
+    arrays if few rows were used. It can travel to other processes (``dg.PullbackPolicy`` decides
+    when) if it also has
 
     - ``steps``: the number of operations that it recorded;
     - ``pickler``: a subclass of ``pickle.Pickler`` that pickles it, or raises; the tape that
@@ -55,15 +57,15 @@ class Tape(Protocol):
 
     A tape without them stays in its process, and the model is traced again elsewhere.
 
-    If it stands for another tape, it has ``tape_nbytes``, what that one's arrays take: of a real
-    number, gradient or tape is kept by the same count, whichever of the two there is.
+    A program's tape has ``tape_nbytes``, the bytes of the tape that it stands for: whether a real
+    number's tape or gradient is kept must not depend on which there is.
     """
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or ``None`` for zero) per output to one (or ``None``) per array.
 
-        Complex cotangents follow autograd's convention. May be called any number of times, from any
-        thread; does not change its arguments.
+        Complex cotangents follow autograd's convention. It may be called any number of times, from
+        any thread, and does not change its arguments.
         """
 
     def held_arrays(self) -> Sequence[Any]:
@@ -74,7 +76,7 @@ class Backend(Protocol):
     """A library that differentiates one model."""
 
     def dumps(self, fun: Callable) -> bytes:
-        """Pickles a function for another process, with all that it needs to be differentiated."""
+        """Pickles a function for another process, where it will be differentiated."""
 
     def loads(self, data: bytes) -> Callable:
         """Unpickles the function."""
@@ -86,31 +88,53 @@ class Backend(Protocol):
         """Runs a function of the ``arrays``, which returns a list of leaves; for reverse mode.
 
         The arrays are float or complex NumPy arrays or numbers, at least one. The outputs are the
-        leaves, those of the library's types as NumPy values, all others unchanged. For a call of a
-        model, ``fun`` is a ``TracedCall`` (``daskgrad.autodiff.tape.traced_call``).
+        leaves, the library's own as NumPy values and all others unchanged. For a call of a model,
+        ``fun`` is a ``TracedCall`` (``daskgrad.autodiff.tape.traced_call``).
         """
 
     def linearize(
         self, fun: Callable, arrays: Sequence[Any]
     ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-        """The same for forward mode, with a linear map ``push`` instead of the tape.
+        """Runs a function in forward mode, with a linear map ``push`` instead of the tape.
 
         ``push(tangents)`` takes a tangent (or ``None`` for zero) per array and returns one per
         output: zeros if none arrives, and ``None`` for an output without derivative; it may be
         called any number of times. Outputs and tangents are the library's arrays: ``linearize`` and
-        ``push`` consist of its own differentiable operations, so that ``trace`` and ``run`` can
-        take functions that call them.
+        ``push`` consist of its differentiable operations, so that ``trace`` and ``run`` can take
+        functions that call them.
         """
 
 
-# -------------------------------------------------------------------------------------------------
-# The registry: finds backends by name, and sends registered ones along with models.
+@carrier
+class GradientTape:
+    """The gradient of one real number, which is the output ``end``: scaled by its cotangent.
+
+    It stays in its process, as it is as large as the arguments.
+    """
+
+    gradient: list[Any]
+    end: int = 0
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Maps a cotangent (or None) per output to one (or None) per array."""
+        factor = cotangents[self.end]
+        if factor is None:
+            return [None] * len(self.gradient)
+        if factor == 1.0:
+            return list(self.gradient)
+        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
+
+    def held_arrays(self) -> list[Any]:
+        return [g for g in self.gradient if g is not None]
+
+
+# ------------------------------------------------------------------------------------ the registry
 
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
-COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by what users say of ``compile``
-BY_HAND = "by_hand"  # what ``dg.delayed(fun, gradient=True)`` makes of autograd
-UNNAMED = {  # module, and name there, of backends of the package for which no user asks by name
+COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by the argument ``compile``
+BY_HAND = "by_hand"  # the backend of ``dg.delayed(fun, gradient=True)``
+UNNAMED = {  # module and attribute of backends that users do not name
     "compiled": ("daskgrad.autodiff.programs.backend", "vouched"),
     "cautious": ("daskgrad.autodiff.programs.backend", "cautious"),
     BY_HAND: ("daskgrad.autodiff.libraries.by_hand", ""),
@@ -121,7 +145,7 @@ _loaded: dict[Any, Any] = {}  # backends of the package and registered ones, by 
 
 
 class SentBackend(NamedTuple):
-    """A registered backend as it travels with models: the path of its module, or its pickle."""
+    """A registered backend on its way: the path of its module, or its pickle."""
 
     name: str
     module: str
@@ -147,7 +171,7 @@ def load(which: str | SentBackend) -> Backend:
     if is_name and which in _loaded:
         return _loaded[which]
     if not is_name or which not in (*NAMES, *UNNAMED):
-        names = ", ".join(each for each in dict.fromkeys((*NAMES, *_loaded)) if each not in UNNAMED)
+        names = ", ".join(name for name in dict.fromkeys((*NAMES, *_loaded)) if name not in UNNAMED)
         raise ValueError(
             f"unknown backend {which!r}; choose one of {names}, or register one with "
             f"dg.register_backend"
@@ -158,9 +182,9 @@ def load(which: str | SentBackend) -> Backend:
 
 def _load_own(name: str) -> Any:
     if name in UNNAMED:
-        path, own = UNNAMED[name]
+        path, attribute = UNNAMED[name]
         module = importlib.import_module(path)
-        return getattr(module, own) if own else module
+        return getattr(module, attribute) if attribute else module
     try:
         home = "tape" if name == "autograd" else f"libraries.{name}"
         return importlib.import_module(f"daskgrad.autodiff.{home}")
@@ -178,13 +202,14 @@ def _load_own(name: str) -> Any:
 def _load_sent(sent: SentBackend) -> Any:
     arrived = _arrived.get(sent.name)
     if arrived is None or arrived[0] != sent:
-        made = importlib.import_module(sent.module) if sent.module else cloudpickle.loads(sent.data)
-        arrived = _arrived[sent.name] = sent, made
+        by_path = bool(sent.module)
+        backend = importlib.import_module(sent.module) if by_path else cloudpickle.loads(sent.data)
+        arrived = _arrived[sent.name] = sent, backend
     return arrived[1]
 
 
 def sent(which: str | SentBackend) -> str | SentBackend:
-    """A backend as it travels to other processes, where it need not be registered."""
+    """A backend as it travels to processes where it is not registered."""
     if isinstance(which, SentBackend) or which in (*NAMES, *UNNAMED):
         return which
     backend = load(which)
@@ -196,15 +221,15 @@ def sent(which: str | SentBackend) -> str | SentBackend:
 def register_backend(name: str, backend: Any) -> None:
     """Registers a backend for ``dg.delayed(fun, backend=name)``; replaces one of the same name.
 
-    ``backend`` is a module or any other object with the functions that are described in
-    ``daskgrad.autodiff.libraries.registry``. It is registered in this process only, and travels
-    with the models: a module by its import path, so the workers must have it; any other object by
-    value, pickled in its state when a model is sent.
+    ``backend`` is a module or any other object with the functions that
+    ``daskgrad.autodiff.libraries.registry`` describes. It is registered in this process only, and
+    travels with the models: a module by its import path, so workers must have it; any other object
+    by value, in its state when a model is sent.
 
     Raises
     ------
     ValueError
-        if the name is that of one of daskgrad's own backends.
+        if one of daskgrad's own backends has the name.
     TypeError
         if the name is not a string, a function is missing, or a module cannot be imported by name.
 
@@ -219,7 +244,7 @@ def register_backend(name: str, backend: Any) -> None:
         raise TypeError(f"the name of a backend must be a string; found {name!r}")
     if name in (*NAMES, *UNNAMED):
         raise ValueError(f"backend {name!r} is daskgrad's own; choose another name")
-    missing = [each for each in FUNCTIONS if not callable(getattr(backend, each, None))]
+    missing = [function for function in FUNCTIONS if not callable(getattr(backend, function, None))]
     if missing:
         raise TypeError(
             f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
@@ -239,22 +264,20 @@ def _is_importable(module: ModuleType) -> bool:
 
 def prepare(backend: Backend, fun: Callable) -> Callable:
     """A model's function, prepared by its backend for many calls."""
-    own = getattr(backend, "prepare", None)
-    return fun if own is None else own(fun)
+    prepare_for = getattr(backend, "prepare", None)
+    return fun if prepare_for is None else prepare_for(fun)
 
 
-def compiled(which: str, how: bool | str) -> str:
-    """The backend that compiles the models of another one: ``True``, or as far as is safe ("auto").
-
-    ValueError if there is none and the user has asked for it.
-    """
-    own = COMPILED.get(which, {}) if isinstance(which, str) else {}
-    if how is True and not own:
+def compiled(which: str, mode: bool | str) -> str:
+    """The backend that compiles another one's models, always (``True``) or as far as is safe
+    ("auto"). ValueError if it must and there is none."""
+    compilers = COMPILED.get(which, {}) if isinstance(which, str) else {}
+    if mode is True and not compilers:
         raise ValueError(
             f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
             f"{which!r}"
         )
-    return own.get(how, which)
+    return compilers.get(mode, which)
 
 
 def is_compiled(which: str | SentBackend) -> bool:
@@ -263,27 +286,25 @@ def is_compiled(which: str | SentBackend) -> bool:
 
 
 def finds_writes(backend: Backend) -> bool:
-    """Whether a backend gets writeable arrays, and itself raises if a model writes into them."""
+    """Whether a backend gets writeable arrays, and raises if a model writes into them."""
     return getattr(backend, "finds_writes", False)
 
 
 def hint(which: str | SentBackend, error: Exception, stage: str) -> str | None:
-    """The hint of a backend, if it is loaded, for an error of a model."""
+    """The hint of a loaded backend for an error of a model."""
     if isinstance(which, str):
         backend = _loaded.get(which)
     else:
         _, backend = _arrived.get(which.name, (which, None))
-    said = getattr(backend, "hint", None)
-    return None if said is None else said(error, stage)
+    hint_for = getattr(backend, "hint", None)
+    return None if hint_for is None else hint_for(error, stage)
 
 
 def of_leaves(name: str) -> list[Callable[[Any], Any]]:
-    """The functions of this name, ``stop_gradient`` or ``value``, of backends that may own a leaf.
-
-    No leaf can belong to a library that this process has not imported.
-    """
-    own = [load(each) for each in NAMES if each in sys.modules]
-    registered = [backend for each, backend in _loaded.items() if each not in NAMES]
+    """The functions ``stop_gradient`` or ``value`` of the backends that may own a leaf: this
+    process has imported their libraries."""
+    package = [load(backend_name) for backend_name in NAMES if backend_name in sys.modules]
+    registered = [backend for backend_name, backend in _loaded.items() if backend_name not in NAMES]
     arrived = [backend for _, backend in _arrived.values()]
-    functions = [getattr(backend, name, None) for backend in (*own, *registered, *arrived)]
+    functions = [getattr(backend, name, None) for backend in (*package, *registered, *arrived)]
     return [function for function in functions if function is not None]

@@ -18,18 +18,18 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 
 
 def tensor_of(array: Any) -> torch.Tensor:
-    """A CPU tensor on the array's own memory, or a copy where that is read-only."""
+    """A CPU tensor on the array's memory; on a copy of a read-only array."""
     array = np.asarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_tensor(leaf: Any) -> Any:
-    """A constant argument: arrays and NumPy numbers as tensors, everything else as it is."""
+    """A constant argument: arrays and NumPy numbers as tensors, everything else unchanged."""
     return tensor_of(leaf) if is_numeric(leaf) else leaf
 
 
 def as_numpy(leaf: Any) -> Any:
-    """An output as a NumPy array or number, from any device; unchanged if it is not a tensor."""
+    """A tensor on any device as a NumPy array or number; other outputs unchanged."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
     if leaf.dtype == torch.bfloat16:  # which NumPy does not have
@@ -42,7 +42,7 @@ def has_derivative(leaf: Any) -> bool:
 
 
 def is_traced(leaf: Any) -> bool:
-    """Whether a leaf is a tensor that depends on what is differentiated."""
+    """Whether a leaf is a tensor that depends on a differentiated one."""
     return has_derivative(leaf) and leaf.requires_grad
 
 
@@ -53,16 +53,16 @@ def as_like(value: Any, primal: torch.Tensor) -> torch.Tensor:
 
 
 def versions_of(leaves: Iterable[Any]) -> list[tuple[torch.Tensor, int]]:
-    """The tensors among the leaves, and how often each was written into."""
+    """The tensors among the leaves, and the number of writes into each."""
     return [
         (leaf, leaf._version)
         for leaf in leaves
-        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # these count nothing
+        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # which count no writes
     ]
 
 
 def require_unchanged(versions: Sequence[tuple[torch.Tensor, int]]) -> None:
-    """Raises if a model has written into tensors since: they share others' memory."""
+    """Raises if a model has written into tensors, which share the memory of arguments."""
     for tensor, version in versions:
         if tensor._version != version:
             raise RuntimeError(
@@ -76,8 +76,8 @@ def require_unchanged(versions: Sequence[tuple[torch.Tensor, int]]) -> None:
 #
 # PyTorch's cotangents of complex numbers are the conjugates of autograd's, in and out.
 #
-# Models run one at a time in a process: ``torch.func.functional_call`` puts the parameters that it
-# is given into its module while it runs, and threads that share the module would see each other's.
+# A process runs one model at a time: ``torch.func.functional_call`` puts parameters into its module
+# while it runs, and threads that share the module would see each other's.
 
 _model_lock = threading.RLock()
 
@@ -94,17 +94,17 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     return unflatten(value, list(map(as_numpy, outputs)))
 
 
-def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "TorchTape"]:
     """Runs ``fun`` once (see ``autodiff.libraries.registry``)."""
     with _model_lock, torch.inference_mode(False), torch.enable_grad():
         roots = [tensor_of(array).requires_grad_() for array in arrays]
         outputs = call_on_tensors(fun, roots) if isinstance(fun, TracedCall) else fun(*roots)
-    ends = [each if is_traced(each) else None for each in outputs]
-    return list(map(as_numpy, outputs)), Tape(roots, arrays, ends)
+    ends = [output if is_traced(output) else None for output in outputs]
+    return list(map(as_numpy, outputs)), TorchTape(roots, arrays, ends)
 
 
 def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]:
-    """The leaves of the value of a call, all of whose arrays are tensors."""
+    """The leaves of the value of a call on tensors."""
     layout = fun.layout()
     tensors = layout.fill(roots, as_tensor)
     args, kwargs = unflatten(layout.structure, tensors)
@@ -115,8 +115,8 @@ def call_on_tensors(fun: TracedCall, roots: Sequence[torch.Tensor]) -> list[Any]
 
 
 @carrier
-class Tape:
-    """The graph of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+class TorchTape:
+    """The graph of one call: ``pull`` maps the outputs' cotangents to the arrays'."""
 
     roots: Sequence[Any]
     arrays: Sequence[Any]
@@ -135,27 +135,27 @@ class Tape:
             retain_graph=True,
             allow_unused=True,
         )
-        return [None if each is None else as_numpy(each.conj()) for each in pulled]
+        return [None if cotangent is None else as_numpy(cotangent.conj()) for cotangent in pulled]
 
     def held_arrays(self) -> list[Any]:
-        """The memory of all saved tensors, each once; that of an argument is the argument."""
-        own = {
+        """The memory of all saved tensors, each once; an argument's memory is the argument."""
+        arguments = {
             root.untyped_storage().data_ptr(): array
             for root, array in zip(self.roots, self.arrays, strict=True)
         }
         held: dict[int, Any] = {}
         for tensor in saved_tensors([end.grad_fn for end in self.ends if end is not None]):
             address = tensor.untyped_storage().data_ptr()
-            if address in own:
-                held[address] = own[address]
+            if address in arguments:
+                held[address] = arguments[address]
             elif address not in held or held[address].nbytes < tensor.nbytes:
                 held[address] = tensor
         return list(held.values())
 
 
 def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
-    """The tensors that the functions of a graph have saved for the backward pass."""
-    found: list[torch.Tensor] = []
+    """The tensors that the functions of a graph saved for the backward pass."""
+    tensors: list[torch.Tensor] = []
     seen, waiting = set(), list(functions)
     while waiting:
         function = waiting.pop()
@@ -166,9 +166,9 @@ def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
         for name in names:
             saved = getattr(function, name)
             several = saved if isinstance(saved, list | tuple) else [saved]
-            found.extend([each for each in several if isinstance(each, torch.Tensor)])
+            tensors.extend([tensor for tensor in several if isinstance(tensor, torch.Tensor)])
         waiting.extend(before for before, _ in function.next_functions)
-    return found
+    return tensors
 
 
 # -------------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ def saved_tensors(functions: Sequence[Any]) -> list[torch.Tensor]:
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in tensors.
+    """The outputs of ``fun``, and the map from the arrays' tangents to the outputs'; in tensors.
 
-    ``fun`` runs once: a pullback is linear in its cotangent, and so its own pullback maps tangents.
+    ``fun`` runs once: a pullback is linear in its cotangent, and so its pullback maps tangents.
     PyTorch's forward mode would run it again for every push, and ignores ``no_grad``.
     """
     with torch.inference_mode(False), torch.enable_grad():
@@ -192,14 +192,16 @@ def linearize(
 
     def push(tangents: Sequence[Any]) -> list[Any]:
         moving = [
-            (each, as_like(tangent, primal))
-            for each, tangent, primal in zip(pulled, tangents, primals, strict=True)
-            if tangent is not None and is_traced(each)
+            (output, as_like(tangent, primal))
+            for output, tangent, primal in zip(pulled, tangents, primals, strict=True)
+            if tangent is not None and is_traced(output)
         ]
         with torch.inference_mode(False), torch.enable_grad():
             pushed = differentiate([e for e, _ in moving], cotangents, [t for _, t in moving])
-        rest = iter(pushed)
-        return [tangent_of(each, next(rest) if is_traced(each) else None) for each in outputs]
+        remaining = iter(pushed)
+        return [
+            tangent_of(output, next(remaining) if is_traced(output) else None) for output in outputs
+        ]
 
     return outputs, push
 
@@ -207,7 +209,7 @@ def linearize(
 def differentiate(
     outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """The cotangents of inputs, which can be differentiated themselves; ``None`` for none."""
+    """The cotangents of inputs, which can be differentiated again; ``None`` for zero."""
     if not outputs:
         return [None] * len(inputs)
     return torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
@@ -240,7 +242,7 @@ HINT = (
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """The hint for an error from mixing tensors and NumPy arrays."""
+    """The hint for an error about tensors among NumPy arrays."""
     return HINT if any(sign in str(error) for sign in SIGNS) else None
 
 
@@ -249,17 +251,17 @@ def hint(error: Exception, stage: str) -> str | None:
 
 
 def stop_gradient(leaf: Any) -> Any:
-    """The same number, without its derivative."""
+    """The number without its derivative."""
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def value(leaf: Any) -> Any:
-    """The plain array in a tensor, through all nested derivatives; a copy."""
+    """A copy of the plain array in a tensor, out of all nested derivatives."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
     plain = torch.func.debug_unwrap(leaf, recurse=True)
     dtype = str(leaf.dtype).removeprefix("torch.")
-    return np.array(plain.tolist(), dtype)[()]  # in a nested derivative it shows no memory
+    return np.array(plain.tolist(), dtype)[()]  # nested tensors show no memory
 
 
 # ----------------------------------------------------------------------------- the pytorch backend

@@ -1,9 +1,9 @@
 """BLAS: one thread where models may run beside each other.
 
-Each model that calls BLAS starts as many threads as there are cores. Several models at a time then
-have more threads than cores, which wait by spinning: two on two cores took up to fifty times the
+Each model that calls BLAS starts a thread for each core. Several models at a time then have more
+threads than cores, which wait by spinning: two models on two cores took up to fifty times the
 processor time. And the bits of a product depend on the number of threads. So it is one wherever
-such models run, and also where one runs after the other in the calling thread.
+models may run beside each other, also if they run in turn in the calling thread.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import threadpoolctl
 
 
 class OfThread(threading.local):
-    """How often a thread is inside, and its libraries that had more threads."""
+    """How often a thread is in the context, and its libraries that had more threads."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -24,10 +24,10 @@ class OfThread(threading.local):
 
 
 class OneThread(contextlib.AbstractContextManager):
-    """A context in which the BLAS libraries of the process have one thread; any number at once.
+    """A context in which the process's BLAS libraries have one thread; any number at once.
 
     OpenBLAS has one number for the process, which the last one to leave puts back; MKL and OpenMP
-    have one for each thread.
+    have a number for each thread.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,6 @@ class OneThread(contextlib.AbstractContextManager):
             for library in libraries(len(sys.modules)):
                 count = library.get_num_threads()
                 if count != 1:
-                    # each thread of Python has its own number of threads of these
                     is_of_thread = library.internal_api == "mkl"
                     is_of_thread |= getattr(library, "threading_layer", "") == "openmp"
                     before = self._of_thread.before if is_of_thread else self._before
@@ -62,7 +61,7 @@ class OneThread(contextlib.AbstractContextManager):
 
 @functools.lru_cache(1)
 def libraries(count: int) -> list[Any]:
-    """The BLAS libraries that are loaded, when ``count`` modules are imported."""
+    """The BLAS libraries that are loaded, once for each number of imported modules."""
     return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 
 
@@ -72,7 +71,7 @@ def put_back(before: dict[Any, int]) -> None:
 
 
 def set_threads(library: Any, count: int) -> None:
-    """Whichever thread has set it before, and may go on: threadpoolctl lets one thread do so."""
+    """Sets a number that another thread may have set: threadpoolctl allows one thread alone."""
     allow_all = getattr(library, "clear_controlling_thread", lambda force: None)
     allow_all(force=True)
     library.set_num_threads(count)
@@ -83,5 +82,5 @@ ONE_THREAD, AS_IT_IS = OneThread(), contextlib.nullcontext()
 
 
 def threads(are_its_own: bool) -> contextlib.AbstractContextManager:
-    """The context of a model: BLAS has all threads for one that no other runs beside."""
+    """The context of a model: BLAS has all threads if no other model runs beside it."""
     return AS_IT_IS if are_its_own else ONE_THREAD

@@ -1,35 +1,32 @@
 """Captured: the value of one call and its pullback, as a worker keeps them until the backward pass.
 
-A pullback that leaves its process takes its tape along as bytes, or arrives empty (``policy``
-decides) and is traced again at its first use. Loading one runs none of the user's code and cannot
-fail: a task result that cannot be loaded would hang Dask's cluster.
+A pullback that leaves its process takes its tape along as bytes, or arrives empty (``travel``
+decides) and is traced again at its first use.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.models import travel
 from daskgrad.autodiff.models.determinism import fingerprint_of
+from daskgrad.autodiff.models.travel import Measured, Travelling
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.fingerprints import Fingerprint
-from daskgrad.autodiff.values.memory import Sealed, without_memory
+from daskgrad.autodiff.values.memory import without_memory
 
-# One active input as a call saw it: its fingerprint, if watched, and its number of leaves. A plain
-# tuple, which the garbage collector need not look at again, as it does at named ones.
+# One active input as a call saw it: its fingerprint, if watched, and its number of leaves. The
+# garbage collector forgets plain tuples, not named ones.
 Seen = tuple[Fingerprint | None, int]
 
 
 @carrier
 class Captured:
-    """The value of one call and its pullback, with fingerprints of the value and of its inputs.
-
-    The value's is made only when it is compared, or when the call leaves its process.
-    """
+    """The value of one call and its pullback, with fingerprints of the inputs, and of the value
+    once it is compared or leaves its process."""
 
     value: Any
     pullback: Any
@@ -53,7 +50,7 @@ class Captured:
 class Gradient:
     """The pullback of a real scalar: its gradient, to be scaled by the cotangent.
 
-    If all leaves are ``None`` it is the pullback of a value without derivative.
+    All leaves are ``None`` for a value without derivative.
     """
 
     leaves: Leaves
@@ -75,48 +72,6 @@ class Gradient:
         return cotangents.scale(self.leaves, cotangent[0])
 
     of_term = __call__
-
-
-class Travelling:
-    """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
-
-    A subclass without arguments is empty. It defines its ``tapes`` and ``contents``, how they are
-    ``measured``, and how to ``restore`` it from the contents, at its first use elsewhere.
-    """
-
-    __slots__ = ("__weakref__", "_packed", "_policy")
-
-    is_empty: bool
-    tapes: Callable[[], Sequence[Any]]
-    contents: Callable[[], tuple[Any, ...]]
-    measured: Callable[[], travel.Measured]
-    restore: Callable[[tuple[Any, ...]], None]
-
-    def __init__(self) -> None:
-        self._packed: Sealed | None = None
-        self._policy = travel.current()
-
-    @classmethod
-    def arrived(cls, packed: Sealed, sent: Sealed | None) -> "Travelling":
-        """A pullback whose tapes came along."""
-        pullback = cls()
-        pullback._packed = packed
-        pullback._policy = sent
-        return pullback
-
-    def __reduce__(self) -> tuple:
-        kind, packed = type(self), self._packed
-        if packed is None and not self.is_empty:
-            packed = travel.pack(self, self._policy)
-        return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
-
-    def unpack(self) -> None:
-        """Unpacks the tapes that came along; if that fails, the pullback is empty."""
-        packed = self._packed
-        contents = None if packed is None else travel.unpack(packed)
-        if contents is not None:
-            self.restore(contents)
-        self._packed = None
 
 
 class Pullback(Travelling):
@@ -151,20 +106,20 @@ class Pullback(Travelling):
         return [self.tape]
 
     def contents(self) -> tuple[Any, ...]:
-        """The objects from which another process makes a pullback of the same bits."""
+        """All that another process needs for a pullback of the same bits."""
         primals = tuple(map(without_memory, self._primals))
         return self.tape, primals, self._places, self._seconds, self._asked
 
-    def measured(self) -> travel.Measured:
+    def measured(self) -> Measured:
         nbytes = held_nbytes(self.tape)
-        return travel.Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
+        return Measured(nbytes, getattr(self.tape, "steps", 0), self._seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:
         tape, self._primals, self._places, self._seconds, self._asked = contents
         self.tape = tape  # last: other threads may do the same
 
     def __sizeof__(self) -> int:
-        """The bytes of the residuals, without the arguments: the worker holds those anyway."""
+        """The bytes of the residuals, without the arguments, which the worker holds anyway."""
         if self._nbytes is None:
             tape, packed = self.tape, self._packed
             held = 0 if tape is None else held_nbytes(tape, self._primals)
@@ -176,7 +131,7 @@ class Pullback(Travelling):
         return pull_tape(self.tape, cotangent, self._primals, self._places, self._asked)
 
     def of_term(self, cotangent: Leaves) -> Leaves:
-        """The same, as rows where few rows were used."""
+        """The cotangents, as rows if few rows were used."""
         return pull_tape(self.tape, cotangent, self._primals, self._places, self._asked, True)
 
 
@@ -188,29 +143,29 @@ def pull_tape(
     asked: Sequence[int] = (),
     is_term: bool = False,
 ) -> Leaves:
-    """The cotangents of the primals' leaves, as ``Rows`` as far as the tape can do so: those of
-    the traced arrays ``asked``, and in a term of a sum those of which few rows were used."""
+    """The cotangents of the primals' leaves. A tape that can return ``Rows`` does so for the traced
+    arrays ``asked``, and in a term of a sum for arrays with few used rows."""
     if (asked or is_term) and hasattr(tape, "pull_rows"):
         return put_in_places(tape.pull_rows(cotangent, asked, is_term), primals, places)
     return put_in_places(tape.pull(cotangent), primals, places)
 
 
 def put_in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:
-    """The cotangents of the arrays that were traced, in the places and dtypes of the primals."""
+    """The cotangents of the traced arrays, in the places and dtypes of the primals."""
     leaves: list[Any] = [None] * len(primals)
-    for place, each in zip(places, pulled, strict=True):
-        leaves[place] = cotangents.project(each, primals[place])
+    for place, cotangent in zip(places, pulled, strict=True):
+        leaves[place] = cotangents.project(cotangent, primals[place])
     return tuple(leaves)
 
 
 def held_nbytes(tape: Any, without: Sequence[Any] = ()) -> int:
-    """The bytes of the arrays that a tape keeps alive, except those of the leaves ``without``."""
+    """The bytes of the arrays that a tape keeps alive, except the leaves ``without``."""
     others = {id(owner(leaf)) for leaf in without}
     return sum([array.nbytes for array in tape.held_arrays() if id(array) not in others])
 
 
 def owner(array: Any) -> Any:
-    """The array whose memory a view shows."""
+    """The array with the memory of a view."""
     while isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
     return array

@@ -16,21 +16,21 @@ from daskgrad.autodiff.values.trees import flatten, is_named
 
 
 class Rule:
-    """A function with its own rules: called on plain arrays it just runs, on boxes it is one node.
+    """A function with its own rules: on plain arrays it just runs, on boxes it is one node.
 
-    ``is_first_order``: it has no second derivatives, and below its trace its arguments are never
-    boxes; ``kind`` names these functions in errors.
+    ``is_first_order``: it has no second derivatives, and its arguments are never boxes; ``kind``
+    names first-order functions in errors.
     """
 
     is_first_order = False
     kind = "functions with rules of their own"
 
-    def __init__(self, fun: Callable, asked: str):
+    def __init__(self, fun: Callable, caller: str):
         if not callable(fun):
-            raise TypeError(f"the argument of {asked} must be a function; found {describe(fun)}")
+            raise TypeError(f"the argument of {caller} must be a function; found {describe(fun)}")
         if isinstance(getattr(fun, "model", None), Model):
             raise TypeError(
-                f"the argument of {asked} must be a plain function; found {fun!r}; apply "
+                f"the argument of {caller} must be a plain function; found {fun!r}; apply "
                 f"dg.delayed to the result instead"
             )
         functools.update_wrapper(self, fun)
@@ -50,7 +50,7 @@ class Rule:
         return call_rule(self, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name if its module has it and its rules, as for plain functions."""
+        """Pickles it by name if its module has it and its rules."""
         modules = {getattr(rule, "__module__", "") for rule in self.rules()}
         if is_named(self) and modules <= {self.__module__}:
             return self.__qualname__  # type: ignore[attr-defined]
@@ -64,32 +64,24 @@ class Rule:
         """A positional argument, for an error."""
         return f"{argument_name(self.fun, number)!r} of {self.name!r}"
 
-    # ---- called by a trace
-
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         """The value, and the residuals for the pullback; arguments may be boxes."""
         raise NotImplementedError
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        """Maps a cotangent of the value to one for each positional argument, or ``None``.
-
-        ``active`` are the places of the arguments' leaves that are differentiated.
-        """
+        """The map from a cotangent of the value to one (or ``None``) for each positional argument;
+        the arguments' leaves at the places ``active`` are differentiated."""
         raise NotImplementedError
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
-        """The tangent of the value, from those of the positional arguments."""
+        """The tangent of the value, from tangents of the positional arguments."""
         raise NotImplementedError
-
-
-# -------------------------------------------------------------------------------------------------
-# custom_vjp: functions whose derivative the user defines.
 
 
 class custom_vjp(Rule):
     """Gives a function a derivative that you define; a decorator.
 
-    For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or that has a
+    For code that cannot be traced (a solver in C or Fortran, a sparse factorisation), or has a
     better derivative than its steps::
 
         @dg.custom_vjp
@@ -108,20 +100,20 @@ class custom_vjp(Rule):
         solve.defvjp(forward, backward)
 
     Call the result as you called the function: on plain arrays it is the function. It is a model
-    (``dg.delayed(solve)``, ``dg.map_sum(solve, ...)``), and may be called within models, and within
+    (``dg.delayed(solve)``, ``dg.map_sum(solve, ...)``), and may be called within models,
     ``autograd.grad`` and nested derivatives. Models of backends other than autograd do not support
     it.
 
     Positional arguments and values are pytrees; integers, strings and other leaves that are not
     floating-point numbers have no derivative. Nor have keyword arguments, which ``forward`` and
-    ``jvp`` get, too. The function must not depend on any other value that is differentiated.
+    ``jvp`` get, too. The function must not depend on any other differentiated value.
 
     While a derivative is taken, ``forward`` runs once instead of the function and returns its
-    value. Rules see plain arrays. Within nested derivatives they are differentiated themselves, and
-    then see autograd's boxes: write them with autograd.numpy, and call the decorated function where
-    they need its value. That the rules are right is not promised: check it with ``dg.check_grads``
-    (with ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's
-    convention. Source of the interface: JAX's ``custom_vjp``.
+    value. Rules get plain arrays. Nested derivatives differentiate the rules, which then get
+    autograd's boxes: write rules with autograd.numpy, and call the decorated function for its
+    value. Not promised: that the rules are right; check them with ``dg.check_grads`` (with
+    ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's convention.
+    Source of the interface: JAX's ``custom_vjp``.
 
     Examples
     --------
@@ -159,18 +151,18 @@ class custom_vjp(Rule):
     def defjvp(self, jvp: Callable) -> None:
         """Defines the rule for forward mode: ``jvp(primals, tangents) -> (value, tangent)``.
 
-        ``primals`` and ``tangents`` are tuples with an entry for each positional argument; tangents
-        are zero for leaves that are not differentiated, ``None`` for leaves without derivative.
+        ``primals`` and ``tangents`` have an entry for each positional argument; tangents are zero
+        for leaves that are not differentiated, and ``None`` for leaves without derivative.
         """
         self.jvp = self._function(jvp, "defjvp")
 
     def rules(self) -> list[Callable]:
         return [rule for rule in (self.forward, self.backward, self.jvp) if rule is not None]
 
-    def _function(self, rule: Any, asked: str) -> Callable:
+    def _function(self, rule: Any, method: str) -> Callable:
         if not callable(rule):
             raise TypeError(
-                f"the arguments of {asked} of {self.name!r} must be functions; found "
+                f"the arguments of {method} of {self.name!r} must be functions; found "
                 f"{describe(rule)}"
             )
         return rule
@@ -194,10 +186,10 @@ class custom_vjp(Rule):
         return self._pair(pair, "jvp", "(value, tangent)")[1]
 
     def _pair(self, pair: Any, rule: str, expected: str) -> tuple[Any, Any]:
-        asked = f"the {rule} function of {self.name!r} must return a pair {expected}"
-        return require_pair(pair, asked)
+        function = f"the {rule} function of {self.name!r}"
+        return require_pair(pair, f"{function} must return a pair {expected}")
 
-    def _has_no_rule(self, asked: str, missing: str) -> NotImplementedError:
+    def _has_no_rule(self, purpose: str, missing: str) -> NotImplementedError:
         return NotImplementedError(
-            f"{self.name!r} has no rule for {asked}; define one with {self.name}.{missing}"
+            f"{self.name!r} has no rule for {purpose}; define one with {self.name}.{missing}"
         )

@@ -1,8 +1,8 @@
-"""Determinism: checks that a value and its pullback belong together if Dask ran a model again.
+"""Determinism: checks that a value and its pullback belong together if a model ran again.
 
-A forward task runs again when its worker died, and a pullback without its tape is traced again. A
-model that is not deterministic then returns a different value, while other tasks may have used the
-first: no gradient belongs to both. Fingerprints find this.
+A forward task runs again after its worker died, and a pullback without its tape is traced again. A
+model that is not deterministic then returns another value, while other tasks may have used the
+first one: no gradient belongs to both. Fingerprints find this.
 """
 
 from typing import Any
@@ -24,10 +24,10 @@ def fingerprint_of(value: Any) -> Fingerprint:
 def require_value_seen(
     captured: Any, cotangent: Cotangent, value_elsewhere: Any, model: Model
 ) -> None:
-    """Checks that value and pullback still belong together: the forward task may have run again.
+    """Checks that value and pullback belong together: the forward task may have run again.
 
-    ``value_elsewhere`` is the value that others used; or fingerprints of it that sums have seen
-    (``SeenInSums``); or None if the cotangent has its fingerprint.
+    ``value_elsewhere`` is the value that others used, or its fingerprints that sums have seen
+    (``SeenInSums``), or None if the cotangent has its fingerprint.
     """
     if value_elsewhere is None:
         if cotangent.seen is not None:
@@ -48,21 +48,18 @@ RAN_TWICE = "it was run twice, and two consumers of its value saw different valu
 
 
 def require_agreement(
-    first: Fingerprint, second: Fingerprint, what: str, happened: str = RAN_AGAIN
+    first: Fingerprint, second: Fingerprint, subject: str, happened: str = RAN_AGAIN
 ) -> None:
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"{what} is not deterministic: {happened}; pass it a generator (dg.random.generators) "
-            f"instead of drawing from global state"
+            f"{subject} is not deterministic: {happened}; pass it a generator "
+            f"(dg.random.generators) instead of drawing from global state"
         )
 
 
 def require_same_input(first: Fingerprint, second: Fingerprint, name: str) -> None:
-    """Checks that the consumers of one value, whose cotangents are added, saw the same value."""
+    """Checks that consumers of a value saw the same one, before their cotangents are added."""
     require_agreement(first, second, f"model {name!r}", RAN_TWICE)
-
-
-# ------------------------------------------------------------------------- what sums have seen
 
 
 @carrier
@@ -80,7 +77,7 @@ class Fingerprints:
     terms: tuple[Fingerprint, ...]
 
 
-# First whether the cotangent has a fingerprint, too; then pairs of Fingerprints and a number there.
+# Whether the cotangent has a fingerprint, too; and then pairs of Fingerprints and a number in them.
 SeenInSums = list[Any]
 
 
@@ -90,7 +87,7 @@ def is_seen_in_sums(value_elsewhere: Any) -> bool:
 
 
 def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerprint]:
-    """The fingerprints of a value that its consumers, sums among them, have seen."""
+    """The fingerprints of a value that its consumers, sums included, have seen."""
     saw_value, *pairs = in_sums
     seen = [cotangent.seen] if saw_value and cotangent.seen is not None else []
     return [*seen, *[of.terms[place] for of, place in zip(pairs[::2], pairs[1::2], strict=True)]]
@@ -99,11 +96,10 @@ def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerpri
 def fingerprints_of(
     added: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
 ) -> Fingerprints:
-    """The fingerprints of a sum's terms; checks that the sum's consumers saw this sum.
-
-    ``names`` are the names of the models of its terms.
-    """
-    own = fingerprint_of(added.value)
+    """The fingerprints of a sum's terms, of models with these names; checks that the sum's
+    consumers saw this sum."""
+    total = fingerprint_of(added.value)
+    subject = f"one of the models whose values were added up ({names})"
     for other in fingerprints_in(cotangent, in_sums):
-        require_agreement(own, other, f"one of the models whose values were added up ({names})")
+        require_agreement(total, other, subject)
     return Fingerprints(added.terms)

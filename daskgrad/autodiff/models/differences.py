@@ -1,9 +1,9 @@
 """Differences: derivatives of black boxes, from their values at displaced arguments.
 
 Central differences err by O(h²) plus rounding of O(ε / h); h = ε^(1/3), relative to max(1, |x|),
-balances the two to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step
-errs by O(h²) alone, as it subtracts nothing, and for h = 1e-20 this error vanishes (W. Squire and
-G. Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
+balances both to O(ε^(2/3)) (W. Press et al., Numerical Recipes, section 5.7). A complex step errs
+by O(h²) alone, as it subtracts nothing, and for h = 1e-20 this error vanishes (W. Squire and G.
+Trapp, Using complex variables to estimate derivatives of real functions, SIAM Review 40, 1998,
 110-112).
 """
 
@@ -42,7 +42,7 @@ COMPLEX_STEP = 1e-20
 
 
 class Scheme(NamedTuple):
-    """How a derivative is approximated; ``step`` is relative; ``None``: the best for the dtype."""
+    """A way to approximate derivatives; the ``step`` is relative, ``None`` is the dtype's best."""
 
     method: str
     step: float | None
@@ -57,15 +57,11 @@ class Scheme(NamedTuple):
         return (best if self.step is None else self.step) * np.maximum(1.0, size)
 
 
-# ------------------------------------------------------------------------------------- differences
-
-
 class Differences:
     """Differences of a function of some leaves: a column of its Jacobian for each real number.
 
-    ``evaluate`` takes displaced leaves; ``value`` is that of the others, where it is known. Once a
-    value is coarser than the leaves (single precision from double, for example), its precision sets
-    the step.
+    ``evaluate`` takes displaced leaves; ``value`` is the value at the leaves, if known. A value in
+    coarser precision than the leaves sets the step.
     """
 
     def __init__(
@@ -102,7 +98,7 @@ class Differences:
         pairs = list(zip(self._leaves, tangents, strict=True))
         widths = [self._scheme.width(np.abs(leaf), self._epsilon) for leaf in self._leaves]
         fastest = [np.abs(tangent) / width for tangent, width in zip(tangents, widths, strict=True)]
-        length = 1.0 / (max([np.max(each, initial=0.0) for each in fastest]) or 1.0)
+        length = 1.0 / (max([np.max(speeds, initial=0.0) for speeds in fastest]) or 1.0)
         if self._scheme.is_complex:
             moved = [as_complex(leaf + 1j * length * tangent) for leaf, tangent in pairs]
             return self._imaginary(moved) / length
@@ -113,7 +109,7 @@ class Differences:
         return self._difference(plus, minus) / (2 * length)
 
     def _place(self, number: int) -> tuple[int, int]:
-        """The leaf that a real number is in, and its place there."""
+        """The leaf of a real number, and its place in the leaf."""
         leaf = int(np.searchsorted(self._starts, number, side="right")) - 1
         return leaf, number - int(self._starts[leaf])
 
@@ -143,28 +139,26 @@ class Differences:
         return self._imaginary(leaves) / width
 
     def _values(self, leaves: Sequence[Any]) -> np.ndarray:
-        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
-        self._epsilon = max(self._epsilon, epsilon(found))
-        return concatenate(list(map(reals, found)))
+        outputs = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        self._epsilon = max(self._epsilon, epsilon(outputs))
+        return concatenate(list(map(reals, outputs)))
 
     def _difference(self, plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
         require_one_size(len(plus), len(minus), self._name)
         return plus - minus
 
     def _imaginary(self, leaves: Sequence[Any]) -> np.ndarray:
-        found = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
-        places = [n for n, leaf in enumerate(found) if np.asarray(leaf).dtype.kind != "c"]
+        outputs = differentiable(self._evaluate([leaf[()] for leaf in leaves]))
+        places = [n for n, leaf in enumerate(outputs) if np.asarray(leaf).dtype.kind != "c"]
         if places != self._real_places:
-            self._require_unmoved(found, places)
+            self._require_unmoved(outputs, places)
             self._real_places = places
-        return concatenate([np.imag(leaf).reshape(-1) for leaf in found])
+        return concatenate([np.imag(leaf).reshape(-1) for leaf in outputs])
 
-    def _require_unmoved(self, found: Sequence[Any], places: Sequence[int]) -> None:
-        """Checks that leaves that stay real for complex arguments do not depend on the arguments.
-
-        Compares them at different real arguments. Entries move by different amounts, so that
-        functions of their differences change, too.
-        """
+    def _require_unmoved(self, outputs: Sequence[Any], places: Sequence[int]) -> None:
+        """Checks that outputs that stay real for complex arguments do not depend on the arguments:
+        compares them at other real arguments. Entries move by different amounts, so that
+        functions of their differences change, too."""
         amounts = [1 + np.arange(leaf.size).reshape(leaf.shape) % 7 for leaf in self._leaves]
         pairs = zip(self._leaves, amounts, strict=True)
         moved = [
@@ -172,11 +166,11 @@ class Differences:
         ]
         others = differentiable(self._evaluate([leaf[()] for leaf in moved]))
         for place in places:
-            if not np.array_equal(found[place], others[place], equal_nan=True):
+            if not np.array_equal(outputs[place], others[place], equal_nan=True):
                 raise TypeError(
                     f"{self._name!r} cannot take a complex step: for complex arguments it returned "
-                    f"real {describe(found[place])}, and so lost the derivative with the imaginary "
-                    f"part; use method='central'"
+                    f"real {describe(outputs[place])}, and so lost the derivative with the "
+                    f"imaginary part; use method='central'"
                 )
 
     def _require_real(self) -> None:
@@ -193,22 +187,19 @@ def as_complex(leaf: np.ndarray) -> np.ndarray:
     return leaf.astype(np.result_type(leaf.dtype, np.complex64), order="C")
 
 
-def require_one_size(found: int, expected: int, name: str) -> None:
-    if found != expected:
+def require_one_size(size: int, expected: int, name: str) -> None:
+    if size != expected:
         raise ValueError(
-            f"the value of {name!r} must have one shape: it has {found} real numbers at displaced "
+            f"the value of {name!r} must have one shape: it has {size} real numbers at displaced "
             f"arguments, and {expected} elsewhere"
         )
-
-
-# ------------------------------------------------------------------------------------ the pullback
 
 
 @carrier
 class Jacobian:
     """A pullback that is data: the Jacobian over the real numbers in value and arguments.
 
-    ``value`` and ``arguments`` are the kinds of their leaves, ``None`` for one without derivative.
+    ``value`` and ``arguments``: the kinds of their leaves; ``None`` without a derivative.
     """
 
     matrix: np.ndarray
@@ -240,11 +231,8 @@ def jacobian_of(value: Any, arguments: Sequence[Any], matrix: np.ndarray, name: 
     return made
 
 
-# ------------------------------------------------------------------------ rules for black boxes
-
-
 class Differenced(Rule):
-    """A black box whose rules are differences of its values, all in one task."""
+    """A black box with differences of its values as rules, all in one task."""
 
     is_first_order = True
     kind = "finite differences"
@@ -258,16 +246,12 @@ class Differenced(Rule):
         return self.fun(*args, **kwargs), None
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, structure, name = self.jacobian(call, active), call.structure, self.name
-
-        def box_pullback(cotangent: Any) -> Any:
-            pulled = Product(jacobian, name, transposed=True)(*flatten(cotangent)[0])
-            return unflatten(structure, pulled)
-
-        return box_pullback
+        structure = call.structure
+        transposed = product(self.jacobian(call, active), self.name, transposed=True)
+        return lambda cotangent: unflatten(structure, transposed(*flatten(cotangent)[0]))
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
-        pushed = Slope(self, call)(*flatten(tangents)[0])
+        pushed = slope(self, call)(*flatten(tangents)[0])
         return unflatten(flatten(call.value)[1], pushed)
 
     def jacobian(self, call: RuleCall, active: Sequence[int]) -> Jacobian:
@@ -277,7 +261,7 @@ class Differenced(Rule):
         return jacobian_of(call.value, leaves, matrix, self.name)
 
     def slope(self, call: RuleCall, *tangents: Any) -> Leaves:
-        """The tangents of the value's leaves, from those of the arguments' leaves."""
+        """The tangents of the value's leaves, from tangents of the arguments' leaves."""
         active = [place for place, tangent in enumerate(tangents) if tangent is not None]
         along = self._differences(call, active).along([tangents[place] for place in active])
         value = kinds(flatten(call.value)[0])
@@ -294,7 +278,15 @@ class Differenced(Rule):
 
 
 class Linear(Rule):
-    """A linear function of leaves, which is its own tangent."""
+    """A linear function of leaves: of all orders, as it is its own tangent.
+
+    ``transposed(active)`` makes the map from a cotangent to the active leaves' cotangents.
+    """
+
+    def __init__(self, fun: Callable, name: str, transposed: Callable[[Sequence[int]], Callable]):
+        super().__init__(fun, "a linear function")
+        self.name = name
+        self._transposed = transposed
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         return self(*args), None
@@ -302,40 +294,29 @@ class Linear(Rule):
     def push(self, call: RuleCall, tangents: tuple) -> Any:
         return self(*tangents)
 
-
-class Product(Linear):
-    """Multiplies leaves with a Jacobian or its transpose: of all orders."""
-
-    def __init__(self, jacobian: Jacobian, name: str, transposed: bool):
-        fun = jacobian if transposed else jacobian.push
-        super().__init__(lambda *leaves: fun(leaves), "a product")
-        self.name = name
-        self._jacobian = jacobian
-        self._is_transposed = transposed
-
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, name, transposed = self._jacobian, self.name, not self._is_transposed
-        return lambda cotangent: Product(jacobian, name, transposed)(*cotangent)
+        transposed = self._transposed(active)
+        return lambda cotangent: transposed(*cotangent)
 
 
-class Slope(Linear):
-    """The tangent of a black box at one point: a difference along a direction, linear in it.
+def product(jacobian: Jacobian, name: str, transposed: bool) -> Linear:
+    """The product of leaves and a Jacobian, or its transpose."""
+    fun = jacobian if transposed else jacobian.push
+    return Linear(
+        lambda *leaves: fun(leaves), name, lambda active: product(jacobian, name, not transposed)
+    )
+
+
+def slope(function: Differenced, call: RuleCall) -> Linear:
+    """The tangent of a black box at one point: a difference along a direction.
 
     If the direction is differentiated, as for a Gauss-Newton product, the full Jacobian is made.
     """
 
-    def __init__(self, function: Differenced, call: RuleCall):
-        super().__init__(functools.partial(function.slope, call), "a slope")
-        self.name = function.name
-        self._function = function
-        self._call = call
+    def transposed(active: Sequence[int]) -> Callable:
+        return product(function.jacobian(call, active), function.name, transposed=True)
 
-    def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
-        jacobian, name = self._function.jacobian(self._call, active), self.name
-        return lambda cotangent: Product(jacobian, name, transposed=True)(*cotangent)
-
-
-# ------------------------------------------------------------------------------ the tasks of a call
+    return Linear(functools.partial(function.slope, call), function.name, transposed)
 
 
 def difference(
@@ -370,7 +351,7 @@ def collect(
     value: Any,
     parts: Sequence[np.ndarray],
 ) -> Captured:
-    """The captured call, from its value and its Jacobian's columns, spread over ``parts``."""
+    """The captured call, from its value and ``parts``, which share its Jacobian's columns."""
     with Blame("forward", model, call, inputs):
         outputs = flatten(value)[0]
         require_numbers(outputs, value, model)
@@ -382,7 +363,7 @@ def collect(
 def pullback_of(
     value: Any, leaves: Sequence[Any], parts: Sequence[np.ndarray], name: str
 ) -> Jacobian | Gradient:
-    """The Jacobian; for a value of one real number its gradient, as everywhere."""
+    """The Jacobian, or the gradient of one real number."""
     outputs = flatten(value)[0]
     if not (any(map(is_differentiable, outputs)) and any(part.size for part in parts)):
         return Gradient((None,) * len(leaves))
@@ -393,7 +374,7 @@ def pullback_of(
 
 
 def interleave(parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-    """The matrix whose columns are spread over ``parts`` in turn; some parts may have none."""
+    """The matrix with the columns of ``parts`` in turn; some parts may have none."""
     parts = [part for part in parts if part.shape[1]]
     width = sum([part.shape[1] for part in parts])
     matrix = np.empty((len(parts[0]), width), np.result_type(*parts))

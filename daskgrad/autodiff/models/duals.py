@@ -1,8 +1,8 @@
 """Duals: values with their tangents, and models that push both forward.
 
-A model on duals is a model like any other: it runs in a task, adds up in a sum, and is pulled back.
-The gradient of a tangent is a Hessian-vector product (reverse over forward mode): of <∇f(x), v> it
-is H v with respect to x, and ∇f(x) with respect to v.
+A model on duals is a model: it runs in a task, adds up in a sum, and is pulled back. The gradient
+of a tangent is a Hessian-vector product (reverse over forward mode): the gradient of <∇f(x), v> is
+H v with respect to x, and ∇f(x) with respect to v.
 """
 
 import copy
@@ -26,7 +26,7 @@ from daskgrad.autodiff.values.trees import NAMESPACE, flatten, map_leaves
 class Dual(NamedTuple):
     """A value and its tangents, one for each direction, in the value's structure.
 
-    The tangent of an integer is zero, so that duals can be added; that of a string is ``None``.
+    The tangent of an integer is zero, so that duals can be added; a string's is ``None``.
     """
 
     value: Any
@@ -46,7 +46,7 @@ class Pushforward:
 
     @property
     def daskgrad_pushed(self) -> tuple[Callable, bool]:
-        """The function, and what of its dual is returned, for a backend that compiles this."""
+        """The function and ``tangent_only``, for a backend that compiles this."""
         fun: Any = self.model.fun
         return fun.load() if isinstance(fun, SentFunction) else fun, self.tangent_only
 
@@ -81,7 +81,7 @@ def require_tangent(tangent: Any, outputs: Sequence[Any], model: Model) -> None:
 
 
 class DualArguments:
-    """The arguments of a call; ``values``: the leaves with tangents; ``directions``: these."""
+    """The arguments of a call; ``values``: leaves with tangents; ``directions``: the tangents."""
 
     def __init__(self, args: tuple, kwargs: dict):
         arguments: Any = (args, kwargs)
@@ -105,13 +105,14 @@ class DualArguments:
         self.directions = [list(compress(direction, self._there)) for direction in directions]
 
     def renewed(self) -> "DualArguments":
-        """The same with copies of random generators, for one run; another one may follow."""
+        """The arguments with copies of random generators, for one run of several."""
         other = copy.copy(self)
         other._leaves = protect([None if is_dual(leaf) else leaf for leaf in self._leaves])
         return other
 
     def function_of(self, model: Model, structures: list[Any]) -> Callable[..., list[Any]]:
-        """The leaves of a model's value, as a function of ``values``; enters their structure."""
+        """The leaves of a model's value, as a function of ``values``, which appends the value's
+        structure to ``structures``."""
 
         def function(*arrays: Any) -> list[Any]:
             args, kwargs = self.with_values(arrays)
@@ -123,12 +124,12 @@ class DualArguments:
         return function
 
     def with_values(self, arrays: Sequence[Any]) -> Any:
-        """The arguments with ``arrays`` for ``values``, and without duals."""
-        given, mixed = iter(arrays), list(self._leaves)
+        """The arguments without duals, with ``arrays`` for ``values``."""
+        values, mixed = iter(arrays), list(self._leaves)
         pairs = zip(self._flat, self._there, strict=True)
-        rest = iter([next(given) if is_there else leaf for leaf, is_there in pairs])
+        flat = iter([next(values) if is_there else leaf for leaf, is_there in pairs])
         for place, (leaves, structure) in self._trees.items():
-            mixed[place] = optree.tree_unflatten(structure, list(islice(rest, len(leaves))))
+            mixed[place] = optree.tree_unflatten(structure, list(islice(flat, len(leaves))))
         return optree.tree_unflatten(self._structure, mixed)
 
 
@@ -142,7 +143,7 @@ def can_move(leaf: Any) -> bool:
 
 
 def or_zeros(tangent: Any, output: Any) -> Any:
-    """A tangent; if the backend has none for an output that is a number, zeros."""
+    """A tangent, or zeros if the backend has none for an output that is a number."""
     is_number = isinstance(output, bool | int | float | complex) or hasattr(output, "dtype")
     if tangent is not None or not is_number:
         return tangent
@@ -150,8 +151,8 @@ def or_zeros(tangent: Any, output: Any) -> Any:
 
 
 def dual_of(value: Any, tangents: tuple[Any, ...]) -> Dual:
-    """The dual of a value and a user's tangents, which are ``None`` for integers."""
-    return Dual(value, tuple([map_leaves(or_zeros, each, value) for each in tangents]))
+    """The dual of a value and a user's tangents, with zeros for ``None`` at integers."""
+    return Dual(value, tuple([map_leaves(or_zeros, tangent, value) for tangent in tangents]))
 
 
 def with_zero_tangents(value: Any, count: int) -> Dual:
@@ -161,7 +162,7 @@ def with_zero_tangents(value: Any, count: int) -> Dual:
 
 
 def tangent_in_place(value: Any, tangent: Any) -> Any:
-    """A tangent for users: ``None`` for integers, too, which have no derivative."""
+    """A tangent for users: ``None`` for all leaves without derivative."""
     return map_leaves(lambda leaf, t: t if is_differentiable(leaf) else None, value, tangent)
 
 

@@ -1,4 +1,4 @@
-"""Failures: notes on exceptions that name stage, model and arguments; how exceptions travel."""
+"""Failures: notes on exceptions that name stage, model and arguments; exceptions that travel."""
 
 import copyreg
 import pickle
@@ -23,32 +23,30 @@ from daskgrad.autodiff.values.trees import flatten
 # -------------------------------------------------------------------------------------------------
 # Portable errors: exceptions that arrive in other processes with types, notes and causes.
 
-LONG = 200  # frames in a traceback: pickle can take about 300
-ENDS = 30  # frames to keep at each end of a longer traceback
+LONG = 200  # frames in a traceback: pickle takes about 300
+ENDS = 30  # frames that a longer traceback keeps at each end
 
 
 def shorten(error: BaseException) -> None:
-    """Removes frames from the middle of a traceback that is too long to be pickled.
-
-    Dask would send its text instead, which the client cannot load: it would wait for ever.
-    """
-    for each in linked(error):
-        frames = traceback_of(each)
+    """Removes frames from the middle of a traceback that is too long for pickle: Dask would send
+    its text, which the client cannot load, and would wait for ever."""
+    for link in linked(error):
+        frames = traceback_of(link)
         if len(frames) > LONG:
             frames[ENDS - 1].tb_next = frames[-ENDS]
             left_out = len(frames) - 2 * ENDS
-            each.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
+            link.add_note(f"daskgrad: {left_out} frames were removed from this long traceback")
 
 
 def linked(error: BaseException) -> list[BaseException]:
-    """An exception, and all others that its traceback shows."""
-    found: list[BaseException] = [error]
-    for each in found:
-        parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        for other in (each.__cause__, each.__context__, *parts):
-            if other is not None and not any(other is known for known in found):
-                found.append(other)
-    return found
+    """An exception, and all others in its traceback."""
+    links: list[BaseException] = [error]
+    for link in links:
+        parts = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
+        for other in (link.__cause__, link.__context__, *parts):
+            if other is not None and not any(other is known for known in links):
+                links.append(other)
+    return links
 
 
 def traceback_of(error: BaseException) -> list[types.TracebackType]:
@@ -60,10 +58,10 @@ def traceback_of(error: BaseException) -> list[types.TracebackType]:
 
 
 def make_portable(error: Exception) -> None:
-    """Makes sure that an exception arrives in another process with its type and notes.
+    """Makes an exception arrive in another process with its type and notes.
 
-    One whose ``__init__`` does not take ``args`` cannot be loaded, and one that holds a lock cannot
-    be sent: Dask would raise another, or lose the process. Its workers need ``make_plain``, too.
+    If its ``__init__`` does not take ``args``, or it holds a lock, Dask would raise another
+    exception, or lose the process. Dask's workers need ``make_plain``, too.
     """
     if not is_portable(error):
         copyreg.pickle(type(error), reduce_exception)
@@ -78,7 +76,7 @@ def is_portable(value: Any) -> bool:
 
 
 def portable_args(error: BaseException) -> tuple:
-    """An exception's arguments; those that cannot be sent as text."""
+    """An exception's arguments; the text of arguments that cannot be sent."""
     return tuple([arg if is_portable(arg) else repr(arg) for arg in error.args])
 
 
@@ -95,22 +93,16 @@ def load_exception(cls: type[Exception], args: tuple, state: dict) -> Exception:
 
 
 def make_plain(error: Exception) -> None:
-    """Replaces attributes that cannot be sent by their text, or a worker would send only text."""
-    for each in linked(error):
-        each.args = portable_args(each)
-        for name, value in vars(each).items():
+    """Replaces attributes that cannot be sent by their text; else a worker sends only text."""
+    for link in linked(error):
+        link.args = portable_args(link)
+        for name, value in vars(link).items():
             if not is_portable(value):
-                setattr(each, name, repr(value))
-
-
-# ---------------------------------------------------------------------------------------- failures
+                setattr(link, name, repr(value))
 
 
 class Partition(NamedTuple):
-    """A partition of a collection whose number of items is unknown before it is computed.
-
-    ``item``: one of its items; ``None`` stands for the whole partition.
-    """
+    """A partition of a collection that is not counted before it is computed, or its ``item``."""
 
     number: int
     item: int | None = None
@@ -139,34 +131,36 @@ class StepOfBlock(NamedTuple):
         return f"block {self.block}, step {self.number}"
 
 
-Place = (
-    int | Partition | StepNumber | StepOfBlock | None
-)  # where a call stands: an int is the number of an item
+Place = int | Partition | StepNumber | StepOfBlock | None  # of a call; an int counts items
 
 
 def argument_label(call: Call, number: int) -> str:
-    """The name of the model's argument that an input is, or is a part of."""
+    """The name of the model's argument that has an input in it."""
     marks = [object() for _ in range(1 + max([number for _, number in call.holes]))]
-    args, kwargs = call.arguments(marks)
-    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
-    mark = marks[number]
+    mark, named = marks[number], named_arguments(call, marks)
     return next(name for name, arg in named if any(leaf is mark for leaf in flatten(arg)[0]))
 
 
+def named_arguments(call: Call, inputs: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The arguments with their names, or their numbers."""
+    args, kwargs = call.arguments(inputs)
+    return [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+
+
 def term_at(place: Place) -> str:
-    """The term of a sum or the step of a loop, for messages; empty for other calls."""
+    """The place of a call in words: the item of a sum or the step of a loop."""
     if place is None:
         return ""
     return f"item {place}" if isinstance(place, int) else str(place)
 
 
 def at(place: Place) -> str:
-    """The same, after a comma."""
+    """The place in words, after a comma."""
     return "" if place is None else f", {term_at(place)}"
 
 
 class Blame(NamedTuple):
-    """Adds notes to an exception: stage and model that it came from, and the arguments' shapes."""
+    """Adds notes to an exception: its stage and model, and the arguments' shapes."""
 
     stage: str
     model: Model
@@ -182,32 +176,27 @@ class Blame(NamedTuple):
             self.note(error)
 
     def note(self, error: Exception) -> None:
-        """Adds the notes."""
         where = f"model {self.model.name!r}{at(self.place)}"
         shapes = ", ".join(described_arguments(self.call, self.inputs))
         error.add_note(f"daskgrad: in the {self.stage} pass of {where}, called with ({shapes})")
-        said = [
-            registry.hint(
-                self.model.backend, error, "forward" if is_pushed(self.model) else self.stage
-            ),
+        stage = "forward" if is_pushed(self.model) else self.stage
+        hints = [
+            registry.hint(self.model.backend, error, stage),
             f"{where} {WRITE}" if is_write(error) else None,
             note_of_module(error),
             note_of_foreign(self.model, *self.call.arguments(self.inputs)),
         ]
-        for each in said:
-            if each is not None:
-                error.add_note(f"daskgrad: {each}")
+        for text in filter(None, hints):
+            error.add_note(f"daskgrad: {text}")
         shorten(error)
         make_portable(error)
 
 
 def is_pushed(model: Model) -> bool:
-    """Whether a model runs in forward mode, which traces it in any pass."""
+    """Whether a model runs in forward mode, which traces it in both passes."""
     fun: Any = model.fun.loaded if isinstance(model.fun, SentFunction) else model.fun
     return hasattr(fun, "daskgrad_pushed")
 
-
-# ---------------------------------------------------------------------------- possible reasons
 
 SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
     *("destination is read-only", "array is read-only", "COPY base is read-only"),
@@ -230,7 +219,7 @@ def is_write(error: Exception) -> bool:
 
 
 def note_of_module(error: Exception) -> str | None:
-    """A note on a module that a worker does not have."""
+    """A note on a module that is missing on a worker."""
     if not (isinstance(error, ModuleNotFoundError) and error.name):
         return None
     package = error.name.partition(".")[0]
@@ -241,7 +230,7 @@ def note_of_module(error: Exception) -> str | None:
 
 
 def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
-    """A note on the arguments of a failed model that are arrays of libraries other than NumPy."""
+    """A note on arguments of a failed model that are arrays of other libraries than NumPy."""
     fun = plain_function(model.fun)
     named = [(argument_name(fun, number), arg) for number, arg in enumerate(args)]
     foreign = [

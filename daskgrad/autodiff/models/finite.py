@@ -1,7 +1,7 @@
-"""Finite: NaNs and infinities are errors where they arise: of a model, an item or a sum.
+"""Finite: NaNs and infinities are errors of the model, item or sum in which they arise.
 
-While ``debug_nans`` is active, tasks carry a flag, so that it does not matter who runs them. If it
-is set, each run of a model, pullback and addition checks its result.
+While ``debug_nans`` is active, tasks carry a flag, whoever runs them: each run of a model, pullback
+and addition checks its result.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import numpy as np
 import optree
 
 from daskgrad.autodiff.models.captured import Gradient
-from daskgrad.autodiff.models.failures import Blame, argument_label, at
+from daskgrad.autodiff.models.failures import Blame, argument_label, at, named_arguments
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values.addition import final_leaves
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves
@@ -29,15 +29,15 @@ _DEBUGGING: ContextVar[bool] = ContextVar("non-finite numbers are errors", defau
 def debug_nans() -> Iterator[None]:
     """A context in which NaNs and infinities in values, cotangents and gradients are errors.
 
-    The error is of the first task on its path through the graph that makes one. It names the model,
-    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and which
-    arguments are finite. Infinity counts even if the model intends it (a log density of zero).
+    The first task on a path through the graph that makes one raises the error. It names the model,
+    the pass (forward, value, backward), the item of a sum, the entry that is not finite, and the
+    arguments that are. Infinity counts even if the model intends it (a log density of zero).
     Arguments and items may be infinite or NaN, as long as values and derivatives are not.
 
-    Works on every scheduler, for plain values and for gradients. Meanwhile everything is evaluated
-    as tasks, small evaluations and placed items, too, with the same bits. Holds for evaluations in
-    this thread within the context: a collection that ``differentiate`` returned before it is not
-    watched. Costs nothing outside the context.
+    It works on every scheduler, for plain values and for gradients. Within the context all is
+    evaluated as tasks, small evaluations and placed items, too, with the same bits. It holds for
+    evaluations in this thread within the context, and not for a collection that ``differentiate``
+    returned before. It costs nothing outside the context.
 
     Raises
     ------
@@ -65,27 +65,23 @@ is_debugging = _DEBUGGING.get
 
 REQUIRED: ContextVar[bool] = ContextVar("all numbers of this task must be finite", default=False)
 
-is_required = REQUIRED.get  # a call in C: it is asked at each run of a model
+is_required = REQUIRED.get  # in C, as each run of a model calls it
 
 
-# ---------------------------------------------------------------------------- what must be finite
-
-
-def require(where: Blame, what: str, tree: Any) -> None:
-    """Raises unless a tree is finite; ``where``: the call, or the term of a sum, that made it."""
-    found = trouble(tree)
-    if found is None:
+def require(where: Blame, subject: str, tree: Any) -> None:
+    """Raises unless a tree is finite, which the call or term ``where`` has made."""
+    problem = trouble(tree)
+    if problem is None:
         return
-    args, kwargs = where.call.arguments(where.inputs)
-    named = [*[(f"argument {n}", arg) for n, arg in enumerate(args)], *kwargs.items()]
+    named = named_arguments(where.call, where.inputs)
     raise FloatingPointError(
-        f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {what} {found}; "
+        f"model {where.model.name!r}, {where.stage} pass{at(where.place)}: {subject} {problem}; "
         + "; ".join([f"{name} {trouble(arg) or 'is finite'}" for name, arg in named])
     )
 
 
 def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: Any) -> None:
-    """Checks the value, and the gradient if it was computed at once."""
+    """Checks the value, and the gradient if it was computed with it."""
     require(where, "the value", value)
     if isinstance(pullback, Gradient):
         backward = where._replace(stage="backward")
@@ -93,42 +89,40 @@ def require_captured(where: Blame, active: Sequence[Any], value: Any, pullback: 
 
 
 def require_pulled(
-    where: Blame, active: Sequence[Any], leaves: Leaves, what: str = "cotangent of"
+    where: Blame, active: Sequence[Any], leaves: Leaves, subject: str = "cotangent of"
 ) -> None:
     """Checks the cotangents of the active inputs, leaf by leaf."""
-    rest = iter(final_leaves(leaves))
+    remaining = iter(final_leaves(leaves))
     for number, *_ in active:
-        own, structure = flatten(where.inputs[number])
-        tree = optree.tree_unflatten(structure, list(itertools.islice(rest, len(own))))
-        require(where, f"the {what} {argument_label(where.call, number)}", tree)
+        primals, structure = flatten(where.inputs[number])
+        tree = optree.tree_unflatten(structure, list(itertools.islice(remaining, len(primals))))
+        require(where, f"the {subject} {argument_label(where.call, number)}", tree)
 
 
 def require_arrived(cotangent: Cotangent, value: Any, model: Model) -> None:
-    """Checks the cotangent of a value, which users may pass in."""
-    found = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
-    if found is not None:
+    """Checks the cotangent of a value, which a user may have passed."""
+    problem = trouble(optree.tree_unflatten(flatten(value)[1], list(cotangent.leaves)))
+    if problem is not None:
         raise FloatingPointError(
-            f"model {model.name!r}, backward pass: the cotangent that arrives at its value {found}"
+            f"model {model.name!r}, backward pass: the cotangent that arrives at its value "
+            f"{problem}"
         )
 
 
-def require_sum(what: str, leaves: Sequence[Any]) -> None:
+def require_sum(subject: str, leaves: Sequence[Any]) -> None:
     """Checks a sum of finite terms or blocks, or a multiple of one."""
     if trouble(list(final_leaves(tuple(leaves)))) is not None:
         raise FloatingPointError(
-            f"{what} is not finite, but each of its terms is: they overflow, or their factor is "
+            f"{subject} is not finite, but each of its terms is: they overflow, or their factor is "
             f"infinite"
         )
 
 
-# ---------------------------------------------------------------------------------- in words
-
-
 def trouble_in(leaf: Any) -> str | None:
-    """The first entry of a leaf that is not finite, and where it is."""
+    """The first entry of a leaf that is not finite, and its place, in words; None if all are."""
     if isinstance(leaf, Rows | Slopes):
-        found = trouble_in(leaf.values)
-        return None if found is None else f"{found} of the values of its {leaf!r}"
+        problem = trouble_in(leaf.values)
+        return None if problem is None else f"{problem} of the values of its {leaf!r}"
     if not isinstance(leaf, np.ndarray | np.generic | float | complex):
         return None
     array = np.asarray(leaf)
@@ -143,11 +137,11 @@ def trouble_in(leaf: Any) -> str | None:
 
 
 def trouble(tree: Any) -> str | None:
-    """The first entry of a pytree that is not finite, in words; None where all are finite."""
+    """The first entry of a pytree that is not finite, in words; None if there is none."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True, namespace=NAMESPACE)
     for path, leaf in zip(paths, leaves, strict=True):
-        found = trouble_in(leaf)
-        if found is not None:
+        problem = trouble_in(leaf)
+        if problem is not None:
             where = "".join([f"[{entry!r}]" for entry in path])
-            return f"has {found}" + (f" of its entry {where}" if where else "")
+            return f"has {problem}" + (f" of its entry {where}" if where else "")
     return None

@@ -20,21 +20,21 @@ def implicit(
     """The function that a solver computes, with the derivative of the root that it finds.
 
     ``x = solver(*args)`` is a root: ``residual(x, *args) = 0``. A fixed point ``x = g(x, *args)``
-    is a root of ``residual = lambda x, *args: g(x, *args) - x``. The derivative follows from the
-    implicit function theorem: the solver's iterations are not differentiated, and it runs once for
-    a value and its derivative, in both modes.
+    is a root of ``residual = lambda x, *args: g(x, *args) - x``. The implicit function theorem
+    gives the derivative: the solver's iterations are not differentiated, and it runs once for a
+    value and its derivative, in both modes.
 
     Parameters
     ----------
     solver:
-        any function that returns x: a real array, or a pytree of real arrays; other leaves in it
-        (the number of steps, for example) have no derivative. It need not use autograd.numpy.
+        any function that returns x: a real array, or a pytree of real arrays; other leaves (the
+        number of steps, for example) have no derivative. It need not use autograd.numpy.
     residual:
         a function of x and the solver's arguments, written with autograd.numpy. It returns as many
         real numbers as x has, in any structure.
     linear_solver:
         for large x, a function of (product, rhs) that returns the vector v with ``product(v) =
-        rhs``: ``product`` multiplies a vector by ∂F/∂x in forward mode, and by its transpose in
+        rhs``. ``product`` multiplies a vector by ∂F/∂x in forward mode, and by its transpose in
         reverse mode, for the cost of a tangent or a pullback of the residual. For example::
 
             def linear_solver(product, rhs):
@@ -46,16 +46,16 @@ def implicit(
     Returns
     -------
     function
-        A function that is called as the solver was. It is a model (``dg.delayed``, ``dg.map_sum``),
-        the solver on plain arrays, and may be called within models, ``autograd.grad`` and nested
+        A function with the solver's arguments. It is a model (``dg.delayed``, ``dg.map_sum``), the
+        solver on plain arrays, and may be called within models, ``autograd.grad`` and nested
         derivatives, as a ``dg.custom_vjp`` may. Positional arguments are pytrees, and may be
         differentiated; keyword arguments are passed to solver and residual unchanged.
 
         Not checked: that x is a root, and that the residual takes its arguments in this order;
-        ``dg.check_grads`` finds both. The derivative is that of the root near x: as accurate as the
-        tolerances of the solver and the ``linear_solver``, to first order. For n numbers in x the
-        dense matrix costs n pullbacks of the residual and about n³ operations. Models of backends
-        other than autograd do not support it.
+        ``dg.check_grads`` finds both. The derivative belongs to the root near x, and is as accurate
+        as the tolerances of the solver and the ``linear_solver``, to first order. For n numbers in
+        x the dense matrix costs n pullbacks of the residual and about n³ operations. Models of
+        backends other than autograd do not support it.
 
         Source: the implicit function theorem; in reverse mode B. Christianson, "Reverse
         accumulation and implicit functions", Optimization Methods and Software 9, 1998.
@@ -85,14 +85,14 @@ def implicit(
 
 
 class Implicit(Rule):
-    """The function that a solver computes, and the residual of which its values are roots."""
+    """The function that a solver computes; its values are roots of the residual."""
 
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
         super().__init__(solver, "dg.implicit")
-        for what, fun in (("residual", residual), ("linear_solver", linear_solver)):
-            if not (callable(fun) or (fun is None and what == "linear_solver")):
+        for parameter, fun in (("residual", residual), ("linear_solver", linear_solver)):
+            if not (callable(fun) or (fun is None and parameter == "linear_solver")):
                 raise TypeError(
-                    f"the {what} of {self.name!r} must be a function; found {describe(fun)}"
+                    f"the {parameter} of {self.name!r} must be a function; found {describe(fun)}"
                 )
         self.residual = residual
         self.linear_solver = linear_solver
@@ -101,7 +101,7 @@ class Implicit(Rule):
         return [fun for fun in (self.residual, self.linear_solver) if fun is not None]
 
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        """The root; if the arguments are boxes of an outer trace, a node of that trace."""
+        """The root; a node of the outer trace if arguments are its boxes."""
         return self(*args, **kwargs), None
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
@@ -120,10 +120,8 @@ class Implicit(Rule):
 
 
 class LinearSystem:
-    """Systems with ∂F/∂x or its transpose, whose solutions are implicit functions, too.
-
-    So the result of the user's linear solver can be differentiated again.
-    """
+    """Systems with ∂F/∂x or its transpose; solutions are implicit functions, too, and so results
+    of the user's linear solver can be differentiated again."""
 
     def __init__(self, function: Implicit, linear_solver: Callable, transposed: bool):
         self._function = function
@@ -135,18 +133,18 @@ class LinearSystem:
         return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:
-        given = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
-        if isinstance(given, tuple):  # with a status, as many of SciPy's solvers return it
-            raise TypeError(f"{self._must_return(rhs.shape, given)}: take the solution out of it")
-        found = np.asarray(given)
-        if found.shape != rhs.shape or found.dtype.kind not in "fiu":
-            raise ValueError(self._must_return(rhs.shape, given))
-        return found
+        result = self._linear_solver(self._product(x, args, kwargs), read_only(np.asarray(rhs)))
+        if isinstance(result, tuple):  # with a status, as many of SciPy's solvers return it
+            raise TypeError(f"{self._must_return(rhs.shape, result)}: take the solution out of it")
+        solution = np.asarray(result)
+        if solution.shape != rhs.shape or solution.dtype.kind not in "fiu":
+            raise ValueError(self._must_return(rhs.shape, result))
+        return solution
 
-    def _must_return(self, shape: tuple, given: Any) -> str:
+    def _must_return(self, shape: tuple, result: Any) -> str:
         return (
             f"the linear_solver of {self._function.name!r} must return a vector of real numbers of "
-            f"shape {shape}; found {describe(given)}"
+            f"shape {shape}; found {describe(result)}"
         )
 
     def residual(self, solution: Any, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:

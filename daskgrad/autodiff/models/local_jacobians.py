@@ -1,6 +1,6 @@
 """Local Jacobians: models that take and return values with slopes, by the chain rule.
 
-A model's Jacobian takes as few products as its structure allows. Columns share a tangent where no
+A model's Jacobian takes as few products as its structure allows. Columns share a tangent if no
 entry of the value has two of them (A. R. Curtis, M. J. D. Powell and J. K. Reid, "On the estimation
 of sparse Jacobian matrices", 1974); a value with fewer entries is pulled back, entry by entry.
 """
@@ -31,12 +31,12 @@ from daskgrad.autodiff.values.slopes import (
 from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.autodiff.values.vectors import unit
 
-PER_PRODUCT = 1000  # columns whose structure takes as long to find as one product
+PER_PRODUCT = 1000  # columns: to find their structure takes as long as one product
 Parts = list[tuple[Slopes, np.ndarray]]  # the inputs' slopes, and their columns' places
 
 
 def unit_slopes(value: Any, first: int) -> Dual:
-    """A value with its slopes by its own entries, which are the columns from ``first`` on."""
+    """A value with its slopes by its entries, which are the columns from ``first`` on."""
     leaves, structure = flatten(value)
     slopes: list[Any] = [None] * len(leaves)
     for place, leaf in enumerate(leaves):
@@ -49,10 +49,8 @@ def unit_slopes(value: Any, first: int) -> Dual:
 
 @carrier
 class LocalJacobian:
-    """The function of a model on values with slopes.
-
-    ``most``: it leaves the slopes out if they take more products than this.
-    """
+    """The function of a model on values with slopes; it leaves out slopes that take more than
+    ``most`` products."""
 
     model: Model
     most: int
@@ -110,7 +108,7 @@ class LocalCall:
         return [chained(slopes, below) if type(slopes) is Slopes else slopes for slopes in outer]
 
     def _moved(self, matrices: list[Slopes]) -> list[Any] | None:
-        """The same without a product, if the model only moves entries; else None."""
+        """The slopes without a product, if the model only moves entries; else None."""
         ends = accumulate([len(matrix.ends) for matrix in matrices])
         places = [
             np.arange(end - len(matrix.ends), end).reshape(matrix.shape)
@@ -129,7 +127,7 @@ class LocalCall:
         return slopes
 
     def _by_columns(self, matrices: list[Slopes], columns: np.ndarray) -> list[Any]:
-        """The same, by products with these columns."""
+        """The slopes by products with these columns."""
         local = [np.searchsorted(columns, matrix.columns) for matrix in matrices]
         depends = self._backend.Dependence(self._push, list(map(sets_of_rows, matrices, local)))
         sizes = [np.size(self._outputs[place]) for place in self._places]
@@ -146,7 +144,7 @@ class LocalCall:
         else:
             try:
                 dense = self._pushed(parts, colours, pushes, depends.push)
-            except NotImplementedError:  # there is a rule for gradients alone, or none
+            except NotImplementedError:  # no rule, or one for gradients alone
                 colours, dense = np.arange(len(columns)), self._pulled(parts, len(columns))
         slopes: list[Any] = [None] * len(self._outputs)
         for number, place in enumerate(self._places):
@@ -155,7 +153,7 @@ class LocalCall:
         return slopes
 
     def _pushed(self, parts: Parts, colours: np.ndarray, count: int, push: Callable) -> list[Any]:
-        """For each output an array with a row a colour: the sum of the columns that have it."""
+        """For each output an array with a row a colour, the sum of that colour's columns."""
         seeds = []
         for (matrix, local), leaf in zip(parts, self._inputs, strict=True):
             dense = np.zeros((count, len(matrix.ends)), np.result_type(leaf))
@@ -191,7 +189,7 @@ class LocalCall:
 
 
 def sets_of_rows(matrix: Slopes, columns: np.ndarray) -> Any:
-    """The columns of each row as frozen sets, in the leaf's shape; one set if all have the same."""
+    """The columns of each row as frozen sets, in the leaf's shape; one set if all are equal."""
     count = len(matrix.ends)
     first = columns[: matrix.ends[0]] if count else columns
     if columns.size == count * first.size and np.all(columns.reshape(count, first.size) == first):
@@ -206,7 +204,7 @@ def sets_of_rows(matrix: Slopes, columns: np.ndarray) -> Any:
 
 
 class Patterns:
-    """Which columns the entries of some leaves have; ``sets`` has each set of columns once."""
+    """The columns of the entries of some leaves; ``sets`` has each set of columns once."""
 
     def __init__(self, columns: Sequence[Any]):
         numbers: dict[frozenset[int], int] = {}
@@ -227,10 +225,8 @@ class Patterns:
     def filled(
         self, number: int, products: np.ndarray, colours: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where each row of a leaf's matrix ends, and the columns and values of its entries.
-
-        ``products`` has a row a colour.
-        """
+        """The ends of the rows of a leaf's matrix, and the columns and values of its entries, from
+        ``products`` with a row a colour."""
         rows, size = self._numbers[number], products.shape[1]
         if type(rows) is int:  # in a tenth of the time
             shared = self._columns[self._ends[rows] - len(self.sets[rows]) : self._ends[rows]]
@@ -242,10 +238,7 @@ class Patterns:
 
 
 def colours_of(sets: Sequence[frozenset[int]], count: int) -> np.ndarray:
-    """A colour for each column, so that no set has two columns of one; -1 for those in no set.
-
-    Each column gets the first colour that is free in all its sets.
-    """
+    """A colour for each column, the first that is free in all its sets; -1 if it is in no set."""
     sets_with: list[list[int]] = [[] for _ in range(count)]
     for number, columns in enumerate(sets):
         for column in columns:

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -18,23 +18,23 @@ KEEP = ("auto", "gradient", "tape", "recompute")
 
 
 class Operator(NamedTuple):
-    """What a pass over a graph knows about an elementwise model without running it.
+    """An elementwise model, as passes over a graph know it without a run.
 
-    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: the operands in
-    each of which it is linear if the others are constant.
+    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: operands; in
+    each it is linear if the others are constant.
     """
 
     signs: tuple[int, ...] = ()
     linear_in: tuple[int, ...] = ()
 
     def is_linear(self, are_active: Sequence[bool]) -> bool:
-        """Whether its tangent needs the tangents of the active operands, and not their values."""
+        """Whether its tangent needs the active operands' tangents alone, and not their values."""
         active = [number for number, is_active in enumerate(are_active) if is_active]
         return bool(self.signs) or (len(active) == 1 and active[0] in self.linear_in)
 
 
 class Model(NamedTuple):
-    """A function that daskgrad may differentiate, and how; ``operator`` if it is one."""
+    """A function that daskgrad may differentiate, and how; an ``operator`` or not."""
 
     fun: Callable[..., Any]
     name: str
@@ -43,7 +43,7 @@ class Model(NamedTuple):
     operator: Operator | None = None
 
     def sent(self) -> "Model":
-        """The model as it travels, with its function as bytes."""
+        """The model with its function as bytes."""
         if isinstance(self.fun, SentFunction):
             return self
         return self._replace(fun=SentFunction.of(self), backend=registry.sent(self.backend))
@@ -54,7 +54,7 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, loaded at its first call: only its own task fails if that fails."""
+    """A model's function, loaded at its first call: if that fails, only its task does."""
 
     __slots__ = ("_digest", "_lock", "backend")
 
@@ -73,7 +73,7 @@ class SentFunction(Sealed):
 
     @property
     def daskgrad_digest(self) -> bytes:
-        """The key of this function for a backend that keeps compiled functions."""
+        """The function's key for a backend that keeps compiled functions."""
         if self._digest is None:
             self._digest = digest(self.data)
         return self._digest
@@ -82,7 +82,7 @@ class SentFunction(Sealed):
         return SentFunction(self.data, self.backend, self.daskgrad_digest)
 
     def load(self) -> Callable:
-        """The function; threads that ask at once get one."""
+        """The function, one for all threads."""
         if self.loaded is None:
             with self._lock:
                 return super().load()
@@ -132,7 +132,7 @@ def plain_function(fun: Any) -> Callable:
 
 
 def identity(model: Model) -> tuple[str, Any]:
-    """A key that tells models of one name apart, and is stable if a function is defined again."""
+    """A key that tells models of one name apart, and stays if a function is defined again."""
     fun: Any = plain_function(model.fun)
     while isinstance(fun, functools.partial):
         fun = fun.func
@@ -145,7 +145,7 @@ inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing
 
 
 def load(model: Model) -> None:
-    """Loads a function that was sent, before it counts as running: imports are no models."""
+    """Loads a function that was sent, before it counts as running: its imports may record."""
     if isinstance(model.fun, SentFunction):
         model.fun.load()
 
@@ -166,12 +166,6 @@ def run(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     backend = registry.load(model.backend)
     arguments = call.arguments_of_run(inputs, registry.finds_writes(backend))
     return run_as_model(backend.run, model.fun, *arguments)
-
-
-def trace_block(backend: Any, block: Any) -> Iterator[list[Any]]:
-    """The results of a backend that evaluates many items at once, for runs of a block's items."""
-    found = backend.trace_block(block)
-    return iter(lambda: run_as_model(next, found, None), None)
 
 
 def described_arguments(call: Call, inputs: Sequence[Any]) -> list[str]:

@@ -1,9 +1,10 @@
-"""Portions: cotangents of single items of a list, tuple or dict that a model returned.
+"""Portions: cotangents of parts of a value that a model returned.
 
-A node that takes one item out of a container sends back a cotangent of that item alone, a portion.
-Portions are added item by item, and become the cotangent of the container once: for n items with a
-node each, full cotangents with zeros would take n² space. So it is with entries of arrays, which
-are ``selections``, and with duals of either.
+A node that takes one item out of a list, tuple or dict sends back a portion, the cotangent of that
+item; a node that takes entries out of an array sends back a selection, the cotangents of these
+entries as rows; so it is with duals of either. They are added item by item, and become the
+cotangent of the value once: with n nodes, full cotangents with zeros would take n² space. No bit
+changes: rows are added along the tree of arrays (``autodiff.values.rows``).
 """
 
 from collections.abc import Sequence
@@ -48,20 +49,12 @@ from daskgrad.autodiff.values.rows import (
 )
 from daskgrad.autodiff.values.trees import BOXES, Children, flatten
 
-# -------------------------------------------------------------------------------------------------
-# Selections: cotangents of entries of an array that a model returned, as rows.
-#
-# A node that selects entries of an array, or of a dual of arrays, sends back rows: these entries,
-# and where they stand. Adders add them as rows, along the tree of arrays, and the last one makes an
-# array of them once: n selections with an array each would take n times its size. No bit changes:
-# see ``autodiff.values.rows``.
-
 
 @carrier
 class Selected:
-    """Cotangents of some entries of a value, as rows, leaf by leaf; an array where that is quicker.
+    """Cotangents of some entries of a value, leaf by leaf: rows, or arrays if these are quicker.
 
-    ``seen``: pairs of an index and the fingerprint of what it selected, where that is watched.
+    ``seen``: pairs of an index and the fingerprint of the entries, if watched.
     """
 
     leaves: Leaves
@@ -72,7 +65,7 @@ class Selected:
 
 
 def arrays_of(value: Any) -> Sequence[Any]:
-    """The arrays of a value of which a node may select entries; none if it is another value."""
+    """The arrays of a value that is an array, or a dual of arrays; none of any other value."""
     arrays = (value.value, *value.tangents) if type(value) is Dual else (value,)
     first = arrays[0]
     if type(first) is not np.ndarray or not first.ndim or first.dtype.kind not in "fc":
@@ -81,34 +74,30 @@ def arrays_of(value: Any) -> Sequence[Any]:
 
 
 def is_most(item: Any, value: Any) -> bool:
-    """Whether the cotangent of a large item is as quick as an array of the value's shape."""
+    """Whether an array is the quicker cotangent of a large item."""
     (first, *_), (whole, *_) = arrays_of(item) or (None,), arrays_of(value)
     return first is not None and not is_small(first) and are_many(first.size, whole.shape)
 
 
 def rows_at(index: Any, value: Any, leaves: Sequence[Any]) -> Leaves:
-    """The cotangents of a value's arrays from those of what an index selects."""
+    """The cotangents of a value's arrays, from cotangents of the entries at an index."""
     arrays = arrays_of(value)
     entries = entries_of(index, arrays[0].shape)
-    found: list[Any] = [None] * len(arrays)
+    selected: list[Any] = [None] * len(arrays)
     for number, (array, leaf) in enumerate(zip(arrays, leaves, strict=True)):
         if leaf is not None and entries is not None:
-            found[number] = added_up(entries.rows(leaf))
+            rows = entries.rows(leaf)
+            merged = coalesce(rows.indices, rows.values)  # entries that were selected twice
+            selected[number] = loose_rows(rows.shape, rows.axes, *merged, is_asked=False)
         elif leaf is not None:  # all of the array, once
-            found[number] = np.zeros(array.shape, array.dtype)
-            found[number][index] += leaf
-    return tuple(found)
-
-
-def added_up(rows: Rows) -> Rows:
-    """Loose rows, with those of one entry added up in their order."""
-    found = coalesce(rows.indices, rows.values)
-    return loose_rows(rows.shape, rows.axes, *found, is_asked=False)
+            selected[number] = np.zeros(array.shape, array.dtype)
+            selected[number][index] += leaf
+    return tuple(selected)
 
 
 def add_selected(terms: Sequence[Selected]) -> Selected:
-    """The sum of some terms, along the tree."""
-    leaves = [_add_rows(each) for each in zip(*[term.leaves for term in terms], strict=True)]
+    """The sum of selections, along the tree."""
+    leaves = [_add_rows(column) for column in zip(*[term.leaves for term in terms], strict=True)]
     return Selected(tuple(leaves), tuple([pair for term in terms for pair in term.seen]))
 
 
@@ -121,14 +110,12 @@ def _add_rows(terms: Sequence[Any]) -> Any:
     return leaf
 
 
-# ---------------------------------------------------------------------------------------- portions
-
 CONTAINERS = (list, tuple, dict)
 
 
 @carrier
 class Portion:
-    """Cotangents of some items of a container, by the items' entries."""
+    """Cotangents of some items of a container, by the items' keys or indices."""
 
     items: dict[Any, Cotangent]
 
@@ -138,7 +125,7 @@ class Portion:
 
 @carrier
 class Strips:
-    """Cotangents of some parts of the arrays of a value: pairs of slices and leaves."""
+    """Cotangents of parts of a value's arrays: pairs of slices and leaves."""
 
     parts: Any
 
@@ -153,11 +140,8 @@ class Strips:
                     leaf[place] += cotangent
 
 
-# ---------------------------------------------------------------------- the tasks of an item's node
-
-
 def is_entry(value: Any, index: Any) -> bool:
-    """Whether an index stands for an item of a container, or of a dual of one."""
+    """Whether an index stands for an item of a container, or of a container's dual."""
     container = value.value if type(value) is Dual else value
     return type(container) in CONTAINERS and isinstance(index, int | str | np.integer)
 
@@ -175,21 +159,21 @@ def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 def capture_item(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured:
-    """Takes an item out of a value without reading the rest; otherwise as ``capture``."""
+    """Takes an item out of a value without reading the others; any other call as ``capture``."""
     value, index = inputs[0], index_in(call, inputs)
-    if arrays_of(value) and not active[0].asked:  # the tape knows how to return what is asked for
+    if arrays_of(value) and not active[0].asked:  # a tape returns the rows that are asked for
         item = item_of(index, Blame("forward", model, call, inputs))
         if not is_most(item, value):
             return Captured(item, None, ())
     elif is_entry(value, index):
         return Captured(item_of(index, Blame("forward", model, call, inputs)), None, ())
     elif type(value) in BOXES and value.ndim and not active[0].asked:
-        model = model._replace(keep="tape")  # which adds to zeros, as rows are made arrays
+        model = model._replace(keep="tape")  # it adds to zeros, as selections do
     return capture(model, call, active, canonical(inputs))
 
 
 def item_of(index: Any, where: Blame) -> Any:
-    """The item of the value that a call takes in, with the notes of ``where`` on errors."""
+    """The item of a call's first input; errors get the notes of ``where``."""
     with where:
         value = picked(where.inputs[0], index)
     if finite.is_required():
@@ -198,7 +182,7 @@ def item_of(index: Any, where: Blame) -> Any:
 
 
 def picked(value: Any, index: Any) -> Any:
-    """An item of a value; of a dual, the dual of an item."""
+    """An item of a value; for a dual, the dual of an item."""
     if type(value) is Dual:
         return Dual(picked(value.value, index), tuple([picked(t, index) for t in value.tangents]))
     is_array = type(value) is np.ndarray
@@ -216,9 +200,9 @@ def pull_back_item(
     value_elsewhere: Any = None,
     is_alone: bool = False,
 ) -> Any:
-    """The cotangent that an item's node sends back: a part of it, or the result of ``pull_back``.
+    """The cotangent that an item's node sends back: a part, or the result of ``pull_back``.
 
-    ``is_alone``: no other node sends anything back, so return the cotangent of the whole value.
+    ``is_alone``: no other node sends anything back, so it is the whole value's cotangent.
     """
     value, index = inputs[0], index_in(call, inputs)
     part: Portion | Selected
@@ -228,7 +212,7 @@ def pull_back_item(
         is_whole = is_alone or not arrays_of(value)
         if is_whole:
             return pulled
-        (arrived,) = each_of(pulled)  # to be added to those of the value's entries
+        (arrived,) = each_of(pulled)  # to be added to selections
         seen = () if arrived.seen is None else ((..., arrived.seen),)
         return Selected(arrived.leaves, seen)
     with Blame("backward", model, call, inputs):
@@ -249,20 +233,17 @@ def index_in(call: Call, inputs: Sequence[Any]) -> Any:
 
 
 def entry_of(index: Any, container: Any) -> Any:
-    """The pytree's entry for an index: negative ones are counted from the front."""
+    """The pytree's entry for an index, which may be negative."""
     return index if type(container) is dict else range(len(container))[index]
-
-
-# ------------------------------------------------------------------------------------ adding
 
 
 @takes_as_arrived
 def add_sent_back(
     terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
 ) -> Any:
-    """The sum of the cotangents, parts among them, from the consumers of one value.
+    """The sum of the cotangents, whole or parts, from the consumers of one value.
 
-    ``value``: the value itself, if the sum must be a cotangent of all of it.
+    ``value``: the value, if the sum must be a whole cotangent.
     """
     strips = [term for term in terms if type(term) is Strips]
     if strips:
@@ -296,15 +277,15 @@ def add_strips(
     name: str,
     value: Any,
 ) -> Any:
-    """The sum of cotangents and strips: first the cotangents, and then strip by strip."""
-    together = Strips([part for each in strips for part in each.parts])
+    """The sum of cotangents and strips: first the cotangents, then strip by strip."""
+    together = Strips([part for term in strips for part in term.parts])
     if len(strips) == len(terms) and value is None:
         return together
     leaves = flatten(value)[0]
     others = [pair for pair in zip(terms, saw_value, strict=True) if type(pair[0]) is not Strips]
     total = Cotangent((None,) * len(leaves))
     if others:
-        total = add_cotangents([each for each, _ in others], [saw for _, saw in others], add, name)
+        total = add_cotangents([term for term, _ in others], [saw for _, saw in others], add, name)
     pairs = zip(total.leaves, leaves, strict=True)
     dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
     together.added_to(dense)
@@ -321,8 +302,8 @@ def merge(first: Portion, second: Portion, name: str) -> Portion:
 
 
 def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
-    """The cotangent of a value from that of parts of it, which must be what was seen of these;
-    symbolic zeros where nothing arrived."""
+    """The cotangent of a value from cotangents of parts, with symbolic zeros elsewhere; checks that
+    consumers saw these parts."""
     leaves = flatten(value)[0]
     prints = fingerprint(leaves)
     if isinstance(part, Portion):
@@ -333,7 +314,7 @@ def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
 
 
 def put_in_places(portion: Portion, value: Any, prints: Fingerprint, name: str) -> Leaves:
-    """The leaves of a container's cotangent; in a dual each item has places in all containers."""
+    """The leaves of a container's cotangent; an item of a dual has places in all its containers."""
     structure = flatten(value.value if type(value) is Dual else value)[1]
     children, width = Children.of(structure), max(1, structure.num_leaves)
     total: list[Any] = [None] * len(prints)

@@ -1,8 +1,8 @@
 """Pullbacks: calls captured with the map from a cotangent to the inputs'; sums of cotangents.
 
-``capture`` is the forward task of a call and ``pull_back`` its backward task. The worker keeps a
-``Captured`` between them. A pullback that arrives empty in another process is traced again from the
-arguments, which the backward task has as dependencies.
+``capture`` is the forward task of a call and ``pull_back`` its backward task; between them the
+worker keeps a ``Captured``. A pullback that arrives empty in another process is traced again from
+the arguments, which the backward task has as dependencies.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.models import finite, travel
-from daskgrad.autodiff.models.captured import Captured, Gradient, Pullback, Seen, Travelling
+from daskgrad.autodiff.models.captured import Captured, Gradient, Pullback, Seen
 from daskgrad.autodiff.models.determinism import (
     SumWithFingerprints,
     fingerprint_of,
@@ -54,7 +54,7 @@ logger = logging.getLogger("daskgrad")
 
 
 class TracedAgain:
-    """How often this process traced a model again, since its pullback had arrived empty."""
+    """How often this process traced a model again, as its pullback arrived empty."""
 
     count = 0
 
@@ -75,7 +75,7 @@ def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 
 
 def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
-    """The value of a model that is not traced, in C order; it may be anything but a node."""
+    """The value of a model that is not traced, in C order; anything but a node."""
     value = run(model, call, inputs)
     if hasattr(value, "__dask_graph__"):
         raise TypeError(f"model {model.name!r} returned {describe(value)}; {CALL_THE_FUNCTION}")
@@ -85,9 +85,9 @@ def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
     """Runs a model once and keeps its pullback."""
     if model.operator is not None and model.fun in SLOPES:
-        found = capture_numbers(model, call, active, inputs)
-        if found is not None:
-            return found
+        captured = capture_numbers(model, call, active, inputs)
+        if captured is not None:
+            return captured
     try:
         tracer = Tracer(model, call, active, inputs)
         value, pullback = tracer.run(inputs)
@@ -99,7 +99,7 @@ def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence
     return Captured(value, pullback, tracer.seen(active))
 
 
-# Of operators of numbers, in a tenth of a tape's time and with its bits: the derivatives by both.
+# The derivatives of operators of numbers, in a tenth of a tape's time and with its bits.
 ONE = np.float64(1.0)
 SLOPES: dict[Any, Callable[..., tuple]] = {
     operator.add: lambda value, x, y: (ONE, ONE),
@@ -114,12 +114,12 @@ NUMBERS = {np.float64, float, int}
 def capture_numbers(
     model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
 ) -> Captured | None:
-    """What ``capture`` returns; None unless an operator takes plain numbers, each once, and without
-    errors and warnings."""
+    """The captured call of an operator on plain numbers, each once; None of any other call, and if
+    there are errors or warnings."""
     operands = call.filled(inputs)
     places = {number: position for position, number in call.holes}
     is_usual = len(places) == len(call.holes) and model.keep == "auto" and not finite.is_required()
-    if not is_usual or [each for each in active if each.watched]:
+    if not is_usual or [active_input for active_input in active if active_input.watched]:
         return None
     if not NUMBERS.issuperset(map(type, operands)):
         return None
@@ -133,7 +133,7 @@ def capture_numbers(
         value, slopes = raise_errors(value_and_slopes, ())
     except ArithmeticError:
         return None
-    gradient = Gradient(tuple([slopes[places[each.number]] for each in active]))
+    gradient = Gradient(tuple([slopes[places[active_input.number]] for active_input in active]))
     return Captured(value, gradient, seen_by(active, inputs))
 
 
@@ -148,8 +148,7 @@ def pull_back(
 ) -> Cotangent | tuple[Cotangent, ...]:
     """The cotangents of the active inputs; a single one is not wrapped in a tuple.
 
-    ``value_elsewhere`` is the value that others used, if the cotangent carries no fingerprint of
-    it, or the fingerprints that sums have seen.
+    ``value_elsewhere``: see ``determinism.require_value_seen``.
     """
     try:
         require_value_seen(captured, cotangent, value_elsewhere, model)
@@ -178,8 +177,8 @@ def unpack_or_trace(
 ) -> Any:
     """The pullback of ``captured``, unpacked; if its tapes did not come along, it is traced again.
 
-    Then the value must be the same as before, and the policy decides whether to keep the pullback,
-    since Dask has counted the empty one. The logger gets a record for each model that runs again.
+    Then the value must be as before, and the policy decides whether to keep the pullback, which
+    Dask counts as empty. The logger gets a record of each model that runs again.
     """
     pullback = captured.pullback
     pullback.unpack()
@@ -192,7 +191,7 @@ def unpack_or_trace(
     again = capture_again(model._replace(keep="tape"))
     require_same_value(captured, again.fingerprint, model)
     pullback = again.pullback
-    is_travelling = isinstance(pullback, Travelling)
+    is_travelling = isinstance(pullback, travel.Travelling)
     if model.keep != "recompute" and (
         not is_travelling or travel.unseen.admits(pullback, pullback.measured())
     ):
@@ -201,12 +200,12 @@ def unpack_or_trace(
 
 
 def share_out(leaves: Leaves, seen: Sequence[Seen]) -> Cotangent | tuple[Cotangent, ...]:
-    """Splits the cotangents of all active leaves into one ``Cotangent`` per active input."""
+    """Splits the cotangents of all active leaves into one ``Cotangent`` for each active input."""
     if len(seen) == 1:
         return Cotangent(tuple(leaves), seen[0][0])
-    parts, rest = [], iter(leaves)
+    parts, remaining = [], iter(leaves)
     for print_, width in seen:
-        parts.append(Cotangent(tuple(itertools.islice(rest, width)), print_))
+        parts.append(Cotangent(tuple(itertools.islice(remaining, width)), print_))
     return tuple(parts)
 
 
@@ -216,10 +215,8 @@ def each_of(pulled: Cotangent | tuple[Cotangent, ...]) -> tuple[Cotangent, ...]:
 
 
 def seed(cotangent: Cotangent, value: Any, model: Model) -> Leaves:
-    """The cotangent of a value, leaf by leaf, in the value's shapes and dtypes.
-
-    A sum passes on the cotangent of its own value, which may be complex where a term is real.
-    """
+    """The cotangent of a value, leaf by leaf, in the value's shapes and dtypes: a sum passes on its
+    own, which may be complex for a real term."""
     leaves = flatten(value)[0]
     if isinstance(cotangent, Seed):
         if not is_real_scalar(leaves):
@@ -272,8 +269,8 @@ def entry(arg: Any, number: int) -> Any:
 def unit_cotangents(value: Any, start: int, stop: int, seen: Fingerprint | None = None) -> Batch:
     """The unit cotangents of a value for its entries ``start`` to ``stop``.
 
-    Entries are counted over the differentiable leaves, one after another, in C order. ``seen`` is
-    the fingerprint of the caller's value.
+    Entries are counted over the differentiable leaves in turn, in C order. ``seen`` is the
+    fingerprint of the caller's value.
     """
     leaves = flatten(value)[0]
     return Batch(tuple([Cotangent(unit(leaves, place), seen) for place in range(start, stop)]))
@@ -291,7 +288,7 @@ def add_cotangents(
 ) -> Cotangent:
     """The sum of the cotangents from the consumers of one value of the model ``name``.
 
-    Consumers that worked on the value itself (``saw_value``) must have seen the same value.
+    Consumers that used the value itself (``saw_value``) must have seen the same one.
     """
     pairs = zip(terms, saw_value, strict=True)
     seen = [term.seen for term, saw in pairs if saw and term.seen is not None]
@@ -304,8 +301,8 @@ def add_cotangents(
     leaves = [(s.as_like(like[0]),) if isinstance(s, Seed) else s.leaves for s in terms]
     total = pairwise(leaves, add)
     if finite.is_required():
-        what = f"backward pass: the sum of {len(terms)} cotangents of one value"
-        finite.require_sum(what, total)
+        subject = f"backward pass: the sum of {len(terms)} cotangents of one value"
+        finite.require_sum(subject, total)
     return Cotangent(total, seen[0] if seen else None)
 
 
@@ -324,10 +321,8 @@ NOTHING = Nothing()
 
 @contextmanager
 def named(name: str, values: Sequence[Any], places: Sequence[Any]) -> Iterator[None]:
-    """Has errors of adding values name what is summed over, and the first odd term.
-
-    ``places``: how the terms are called, if that is known.
-    """
+    """Makes errors of adding values name the sum, and the first odd term; ``places`` are the terms'
+    names, if known."""
     try:
         yield
     except StructureError as error:
@@ -349,12 +344,12 @@ def sum_values(
     name: str = "sum",
     places: Sequence[Any] = (),
 ) -> Any:
-    """The sum of values of one structure and shape; the last one is of all, and rounds it."""
-    given, values = values, [value for value in values if value is not NOTHING]
+    """The sum of values of one structure and shape; the last addition rounds it."""
+    all_values, values = values, [value for value in values if value is not NOTHING]
     if not values:
         require_items(is_last, name)
         return NOTHING
-    with named(name, given, places):
+    with named(name, all_values, places):
         total = pairwise(values, ADDITIONS[summation].values)
     if finite.is_required():
         finite.require_sum(f"sum over {name!r}: the value", flatten_sum(total)[0])
@@ -368,10 +363,10 @@ def add_with_fingerprints(
     name: str = "sum",
     places: Sequence[Any] = (),
 ) -> SumWithFingerprints:
-    """As ``sum_values``, with the fingerprints of all terms; a value may be such a sum itself."""
+    """As ``sum_values``, with the fingerprints of all terms; a value may be a sum with its own."""
     sums = list(map(with_fingerprint, values))
-    total = sum_values([each.value for each in sums], summation, is_last, name, places)
-    return SumWithFingerprints(total, tuple([term for each in sums for term in each.terms]))
+    total = sum_values([term_sum.value for term_sum in sums], summation, is_last, name, places)
+    return SumWithFingerprints(total, tuple([term for term_sum in sums for term in term_sum.terms]))
 
 
 def with_fingerprint(value: Any) -> SumWithFingerprints:

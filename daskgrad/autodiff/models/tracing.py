@@ -1,4 +1,4 @@
-"""Tracing: runs a model on inputs, some of them traced, and checks the value that it returns."""
+"""Tracing: runs a model on inputs, some of them traced, and checks its value."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ from daskgrad.autodiff.models.captured import (
     pull_tape,
     put_in_places,
 )
-from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model, trace_block
+from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.cotangents import Leaves, Seed
@@ -24,13 +24,13 @@ from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.fingerprints import fingerprint
 from daskgrad.autodiff.values.memory import row_major
 from daskgrad.autodiff.values.protection import protect, read_only_leaf, release_view
-from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, unflatten
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, substitute, unflatten
 
 
 class Active(NamedTuple):
     """An input that is differentiated; ``watched`` if it may differ when computed again.
 
-    ``asked``: the numbers of its leaves whose cotangents should be rows.
+    ``asked``: the numbers of its leaves that should have rows as cotangents.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Active(NamedTuple):
 
 
 def as_moved(value: Any) -> Any:
-    """A value whose arrays are in C order, as they would be after a move."""
+    """A value with its arrays in C order, as after a move."""
     if isinstance(value, float | np.generic):
         return value
     leaves, structure = flatten(value)
@@ -47,7 +47,7 @@ def as_moved(value: Any) -> Any:
 
 
 def release_leaf(leaf: Any) -> Any:
-    """A leaf of a model's value in C order; a copy if it is a read-only view of an argument."""
+    """A leaf of a model's value in C order; a copy of a read-only view of an argument."""
     return release_view(row_major(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
@@ -57,9 +57,9 @@ def places_of_arrays(leaves: Leaves) -> tuple[int, ...]:
 
 
 class Tracer:
-    """Runs one model on inputs, some of them traced; flattens these only once.
+    """Runs one model on inputs, some of them traced, which are flattened once.
 
-    ``in_sum``: the call is a term of a sum, where gradients add up and tapes do not.
+    ``in_sum``: the call is a term of a sum: gradients add up, and tapes do not.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Tracer:
         self._in_sum = in_sum
         self._model = model
         self._call = call
-        self._backend = registry.load(model.backend)
+        self._backend: Any = registry.load(model.backend)
         self._are_writeable = registry.finds_writes(self._backend)
         self._trees = [(each.number, *flatten(inputs[each.number])) for each in active]
         self._primals = self._leaves_of(self._trees)
@@ -87,11 +87,11 @@ class Tracer:
         self.fun = registry.prepare(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
-        """This tracer with further active inputs before its own: (number, leaves, structure)."""
+        """This tracer with further active inputs before its own: number, leaves, structure."""
         leaves = self._leaves_of(trees)
         places = places_of_arrays(leaves)
         other = object.__new__(Tracer)
-        vars(other).update(vars(self))  # `copy.copy` takes a third of the time of a small item
+        vars(other).update(vars(self))  # copy.copy takes a third of a small item's time
         other._trees = [*trees, *self._trees]
         other._primals = (*leaves, *self._primals)
         other._places = (*places, *[place + len(leaves) for place in self._places])
@@ -101,7 +101,7 @@ class Tracer:
         return other
 
     def _arrays_asked(self, active: Sequence[Active]) -> list[int]:
-        """The numbers of the traced arrays whose cotangents should be rows."""
+        """The numbers of the traced arrays that should have rows as cotangents."""
         widths = [len(leaves) for _, leaves, _ in self._trees]
         starts = itertools.accumulate(widths, initial=0)
         asked = {start + n for start, each in zip(starts, active, strict=False) for n in each.asked}
@@ -110,8 +110,8 @@ class Tracer:
     def _leaves_of(self, trees: Sequence[tuple[int, list[Any], Any]]) -> Leaves:
         """The leaves of active inputs, read-only for the model."""
         leaves = []
-        for _, own, _ in trees:
-            leaves += own
+        for _, tree, _ in trees:
+            leaves += tree
         return tuple(leaves if self._are_writeable else map(read_only_leaf, leaves))
 
     def seen(self, active: Sequence[Active]) -> tuple[Seen, ...]:
@@ -119,15 +119,15 @@ class Tracer:
         return seen_of(active, [leaves for _, leaves, _ in self._trees])
 
     def run(self, inputs: Sequence[Any], known: Any = None) -> tuple[Any, Any]:
-        """The value on ``inputs``, whose active ones are those of the constructor; its pullback.
+        """The value on ``inputs``, with the constructor's active ones, and its pullback.
 
-        ``known``: what the backend has found out of the call."""
+        ``known``: see ``TracedCall``."""
         if not self._arrays:
             value = as_moved(run(self._model, self._call, inputs))
             require_numbers(flatten(value)[0], value, self._model)
             return value, self._zero()
         value, leaves, tape = self._trace(inputs, known)
-        if self._model.keep == "recompute":  # traced all the same: then no model can keep a value
+        if self._model.keep == "recompute":  # traced all the same, so that no model keeps a value
             require_numbers(leaves, value, self._model)
             return value, Pullback()
         if is_real_scalar(leaves):
@@ -151,32 +151,25 @@ class Tracer:
 
     @property
     def arrays(self) -> Sequence[Any]:
-        """What is traced, of the constructor's active inputs."""
+        """The traced leaves of the constructor's active inputs."""
         return self._arrays
 
     def call(self, inputs: Sequence[Any]) -> tuple[TracedCall, Sequence[Any]]:
-        """The call on ``inputs`` as a backend traces it, and the arrays it is a function of."""
+        """The call on ``inputs`` as a backend traces it, a function of the arrays."""
         return TracedCall(self, inputs), self._arrays
 
     def block(self, block: TracedBlock) -> Iterator[Any]:
-        """The backend's results for the items of a block, in runs: a ``TermRun``, or a list of
-        value and gradient, ``None`` or a ``Pending``, for each."""
-        return trace_block(self._backend, block)
+        """The backend's results for the items of a block, in runs (``libraries.registry``)."""
+        runs = self._backend.trace_block(block)
+        return iter(lambda: run_as_model(next, runs, None), None)
 
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
         """Value and gradient of an item, as ``run`` returns them."""
-        return value, Gradient(self.in_places(gradient))
-
-    def in_places(self, gradient: Sequence[Any]) -> Leaves:
-        """The gradients of the traced arrays, in the places of the active leaves."""
-        return put_in_places(gradient, self._primals, self._places)
+        return value, Gradient(put_in_places(gradient, self._primals, self._places))
 
     def rows_in_places(self, gradients: Sequence[Any]) -> Leaves:
-        """The same, of many terms: rows of each traced array, in its dtype."""
-        leaves: list[Any] = [None] * len(self._primals)
-        for place, rows in zip(self._places, gradients, strict=True):
-            leaves[place] = rows
-        return tuple(leaves)
+        """Rows for many terms, in the places of the active leaves."""
+        return tuple(substitute([None] * len(self._primals), self._places, gradients))
 
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
@@ -197,15 +190,15 @@ class Tracer:
             structure, numbers = self._call.structure.spec, self._put_arrays(leaves)
         else:
             leaves, structure = flatten(self._call.structure.unflatten(leaves))
-            found = self._numbers.get(structure)
-            numbers = self._numbers_of_arrays(inputs) if found is None else found
-            if self._in_sum:  # what fills an argument has as many leaves wherever they are equal
+            numbers_known = self._numbers.get(structure)
+            numbers = self._numbers_of_arrays(inputs) if numbers_known is None else numbers_known
+            if self._in_sum:  # equal structures have the same leaves in the same arguments
                 self._numbers[structure] = numbers
         return FlatArguments(protect(leaves, self._are_writeable), structure, numbers, self._asked)
 
     def _put_arrays(self, leaves: list[Any]) -> tuple[int | None, ...]:
-        """Puts the traced arrays, which are protected, into their places, if each input is a leaf;
-        their numbers, for each leaf."""
+        """Puts the traced arrays, which are protected, in their places among leaves that are the
+        inputs; returns the number of the array for each leaf, or None."""
         owners = [number for number, leaves, _ in self._trees for _ in leaves]
         traced = {owners[place]: n for n, place in enumerate(self._places)}
         numbers: list[int | None] = [None] * len(leaves)
@@ -216,25 +209,23 @@ class Tracer:
         return tuple(numbers)
 
     def _numbers_of_arrays(self, inputs: Sequence[Any]) -> tuple[int | None, ...]:
-        """For each leaf of the arguments, the number of the traced array that it is, or None."""
+        """For each leaf of the arguments, the number of the traced array, or None."""
         primals = [(number, n) for number, leaves, _ in self._trees for n in range(len(leaves))]
         numbers: dict[Any, int] = {primals[place]: n for n, place in enumerate(self._places)}
         return tuple([numbers.get(origin) for origin in self.origins(inputs)])
 
     def origins(self, inputs: Sequence[Any]) -> list[tuple[int, int] | None]:
-        """For each leaf of the arguments its input's number and its place there, or None."""
+        """For each leaf of the arguments its input's number and its place in it, or None."""
         holes = dict(self._call.holes)
-        found: list[tuple[int, int] | None] = []
+        origins: list[tuple[int, int] | None] = []
         for position in range(len(self._call.leaves)):
             hole = holes.get(position)
             width = 0 if hole is None else len(flatten(inputs[hole])[0])
-            found.extend([None] if hole is None else [(hole, n) for n in range(width)])
-        return found
+            origins.extend([None] if hole is None else [(hole, n) for n in range(width)])
+        return origins
 
     def _box(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> list[Any]:
-        mixed, boxed = list(self._primals), list(inputs)
-        for place, box in zip(self._places, boxes, strict=True):
-            mixed[place] = box
+        mixed, boxed = substitute(self._primals, self._places, boxes), list(inputs)
         start = 0
         for number, leaves, structure in self._trees:
             stop = start + len(leaves)
@@ -257,7 +248,7 @@ class Tracer:
         return Pullback(tape, self._primals, self._places, self._seconds, self._asked)
 
     def _pullback_of_scalar(self, value: Any, tape: Any) -> Pullback | Gradient:
-        """The pullback to keep: ``keep`` and shapes alone decide, or the last bits would vary."""
+        """The pullback to keep, which ``keep`` and shapes decide alone, for the bits' sake."""
         if not self._keeps_gradient(tape):
             return self._of_tape(tape)
         try:
@@ -280,7 +271,7 @@ class Tracer:
         size = cotangents.nbytes(dense)
         if size <= cotangents.SMALL:
             return True
-        held = getattr(tape, "tape_nbytes", None)  # of compiled models: what decides stays the same
+        held = getattr(tape, "tape_nbytes", None)  # a program counts as the tape that it replaces
         return size <= (held_nbytes(tape) if held is None else held)
 
     def _zero(self) -> Gradient:
@@ -303,7 +294,7 @@ def is_real_scalar(leaves: Sequence[Any]) -> bool:
 
 
 def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
-    """Checks that a model that is differentiated returned numbers, or containers of them."""
+    """Checks that a differentiated model returned numbers, or containers of numbers."""
     require_no_objects(leaves, model)
     for leaf in leaves:
         if type(leaf) is np.ndarray:
@@ -326,7 +317,7 @@ NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
 def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
-    """Raises for what would hide traced values: arrays of objects, pandas' and xarray's tables."""
+    """Raises for arrays of objects and for tables of pandas and xarray: they hide traced values."""
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):
             if leaf.dtype.kind == "O":
@@ -342,19 +333,24 @@ def require_no_objects(leaves: Sequence[Any], model: Model) -> None:
 
 
 def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]:
-    return seen_of(active, [flatten(inputs[each.number])[0] for each in active])
+    return seen_of(active, [flatten(inputs[active_input.number])[0] for active_input in active])
 
 
 def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[Seen, ...]:
     if len(active) == 1 and not active[0].watched:
         return unseen(len(leaves[0]))
     pairs = zip(active, leaves, strict=True)
-    return tuple([(fingerprint(own) if each.watched else None, len(own)) for each, own in pairs])
+    return tuple(
+        [
+            (fingerprint(primals) if active_input.watched else None, len(primals))
+            for active_input, primals in pairs
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def unseen(width: int) -> tuple[Seen, ...]:
-    """What is kept of a single input that is not watched: one object of many calls."""
+    """A single input that is not watched, as many calls saw it: one object for all."""
     return ((None, width),)
 
 

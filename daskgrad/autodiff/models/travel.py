@@ -1,6 +1,8 @@
-"""Policy: decides whether a pullback that leaves its process takes its tape along.
+"""Travel: whether a pullback that leaves its process takes its tape along, and how.
 
-Otherwise it is traced again, with the same bits. Measurements of the first trace decide.
+Otherwise it is traced again, with the same bits. Measurements of the first trace decide. Loading a
+pullback runs none of the user's code and cannot fail: a task result that cannot be loaded would
+hang Dask's cluster.
 """
 
 import collections
@@ -9,7 +11,7 @@ import io
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -34,29 +36,30 @@ class Measured(NamedTuple):
 class PullbackPolicy:
     """Decides whether a pullback that moves takes its tape along, and if a new tape is kept.
 
-    A pullback that Dask moves to another worker, or spills to disk, either takes its tape along or
-    leaves it behind; then its model runs again where the pullback is used. The derivatives have the
-    same bits either way. Set a policy for the evaluations that begin within a block::
+    A pullback that Dask moves to another worker, or spills to disk, takes its tape along, or leaves
+    it behind and its model runs again. The derivatives have the same bits either way. Set a policy
+    for the evaluations that begin within a block::
 
         with dask.config.set({"daskgrad.pullbacks": dg.PullbackPolicy(disk_rate=2e9)}):
             dg.grad(objective)(x)
 
     or derive a class with your own ``sends`` and ``keeps``, which is sent to the workers; a
     ``tape`` has ``nbytes``, ``steps`` and ``seconds``. If ``sends`` raises, the tape is left
-    behind; an error in ``keeps`` is an error of the backward pass. Tapes that cannot be sent (those
-    that hold locks, generators or files; those of JAX and PyTorch) are always traced again.
+    behind; an error in ``keeps`` is an error of the backward pass. Models are always traced again
+    if their tapes cannot be sent: if these hold locks, generators or files, or are JAX's or
+    PyTorch's.
 
     Parameters
     ----------
     pack_seconds, step_seconds:
-        seconds to pack and unpack any tape, and for each operation that it recorded. The defaults
-        were measured.
+        seconds to pack and unpack any tape, and for each recorded operation. The defaults were
+        measured.
     network_rate, disk_rate:
         bytes per second from one worker to another, and to a disk and back. The defaults are the
         rate that Dask's scheduler assumes for a network, and a rate measured on a local disk.
     unseen_bytes:
-        bytes of tapes that were traced again that a process may keep for further calls of a
-        ``vjp`` pullback; Dask's memory limits do not count them.
+        bytes of tapes that a process may keep after it traced their models again, for further calls
+        of a ``vjp`` pullback; Dask's memory limits do not count them.
 
     Raises
     ------
@@ -84,7 +87,7 @@ class PullbackPolicy:
             require_amount(field.name, getattr(self, field.name))
 
     def sends(self, tape: Measured, to_disk: bool) -> bool:
-        """True if to send a tape takes less time than to run its model again."""
+        """True if sending a tape takes less time than running its model again."""
         rate = self.disk_rate if to_disk else self.network_rate
         packing = self.pack_seconds + self.step_seconds * tape.steps
         return packing + tape.nbytes / rate < tape.seconds
@@ -94,14 +97,14 @@ class PullbackPolicy:
         return unseen + tape.nbytes <= self.unseen_bytes
 
 
-def require_amount(name: str, found: Any) -> None:
+def require_amount(name: str, amount: Any) -> None:
     is_rate = name.endswith("_rate")
     least = "a positive number" if is_rate else "a number, zero or more"
-    asked = f"{name} of a dg.PullbackPolicy must be {least}; found {found!r}"
-    if not is_number(found):
-        raise TypeError(asked)
-    if not found >= 0 or (found == 0 and is_rate):
-        raise ValueError(asked)
+    demand = f"{name} of a dg.PullbackPolicy must be {least}; found {amount!r}"
+    if not is_number(amount):
+        raise TypeError(demand)
+    if not amount >= 0 or (amount == 0 and is_rate):
+        raise ValueError(demand)
 
 
 DEFAULT = PullbackPolicy()
@@ -117,8 +120,6 @@ def sent(policy: Any) -> Sealed | None:
         )
     return None if policy == DEFAULT else Sealed(cloudpickle.dumps(policy))
 
-
-# ---------------------------------------------------------------------------- the current policy
 
 # The policy of the current task, as it was sent; None for the default policy.
 CURRENT: ContextVar[Sealed | None] = ContextVar("the policy of this evaluation", default=None)
@@ -143,37 +144,26 @@ def spilling() -> Iterator[None]:
         _TO_DISK.reset(token)
 
 
-def sends(sent: Sealed | None, tape: Measured) -> bool:
-    """Whether a tape that is being pickled goes along."""
-    return loaded(sent).sends(tape, to_disk=_TO_DISK.get())
-
-
-# -------------------------------------------------------------------- memory unknown to Dask
-
-
 class Unseen:
-    """Counts the bytes of this process's tapes that Dask counted as empty."""
+    """Counts the bytes of this process's tapes that Dask does not know of."""
 
     def __init__(self) -> None:
         self._nbytes = 0
-        self._gone: collections.deque[int] = collections.deque()  # garbage, in whatever thread
-        self._lock = threading.Lock()
+        self._gone: collections.deque[int] = collections.deque()  # garbage, from any thread
+        self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
         with self._lock:
-            return self._counted()
-
-    def _counted(self) -> int:
-        while self._gone:
-            self._nbytes -= self._gone.popleft()
-        return self._nbytes
+            while self._gone:
+                self._nbytes -= self._gone.popleft()
+            return self._nbytes
 
     def admits(self, pullback: Any, tape: Measured) -> bool:
         """Whether the current policy keeps a pullback that was traced again; if so, counts it."""
         policy = loaded(current())
         with self._lock:
-            if not policy.keeps(tape, self._counted()):
+            if not policy.keeps(tape, self.nbytes):
                 return False
             self._nbytes += tape.nbytes
         weakref.finalize(pullback, self._gone.append, tape.nbytes).atexit = False
@@ -189,20 +179,60 @@ unseen = Unseen()
 logger = logging.getLogger("daskgrad")
 
 
-def pack(pullback: Any, policy: Sealed | None) -> Sealed | None:
-    """The contents of a pullback as bytes; ``None`` if its models are to run again instead.
+class Travelling:
+    """A pullback that leaves its process with its tapes packed, or empty, as the policy decides.
 
-    Never raises: Dask's cluster would hang.
+    Without arguments, a subclass is empty. It defines its ``tapes``, their measurements, its
+    ``contents``, and how to ``restore`` it from these at its first use elsewhere.
     """
-    picklers = {getattr(tape, "pickler", None) for tape in pullback.tapes()}
-    if len(picklers) != 1 or None in picklers:
-        return None
-    try:
-        goes_along = sends(policy, pullback.measured())
-        return seal(pullback.contents(), *picklers) if goes_along else None
-    except Exception as error:
-        logger.info("a tape stays behind, and its model is traced again: %s", describe_error(error))
-        return None
+
+    __slots__ = ("__weakref__", "_packed", "_policy")
+
+    is_empty: bool
+    tapes: Callable[[], Sequence[Any]]
+    contents: Callable[[], tuple[Any, ...]]
+    measured: Callable[[], Measured]
+    restore: Callable[[tuple[Any, ...]], None]
+
+    def __init__(self) -> None:
+        self._packed: Sealed | None = None
+        self._policy = current()
+
+    @classmethod
+    def arrived(cls, packed: Sealed, policy: Sealed | None) -> "Travelling":
+        """A pullback with the tapes that came along."""
+        pullback = cls()
+        pullback._packed, pullback._policy = packed, policy
+        return pullback
+
+    def __reduce__(self) -> tuple:
+        kind, packed = type(self), self._packed
+        if packed is None and not self.is_empty:
+            packed = self._pack()
+        return (kind, ()) if packed is None else (kind.arrived, (packed, self._policy))
+
+    def _pack(self) -> Sealed | None:
+        """The contents as bytes; ``None`` if the models are to run again. Never raises, as Dask's
+        cluster would hang."""
+        picklers: set[Any] = {getattr(tape, "pickler", None) for tape in self.tapes()}
+        if len(picklers) != 1 or None in picklers:
+            return None
+        try:
+            if not loaded(self._policy).sends(self.measured(), to_disk=_TO_DISK.get()):
+                return None
+            return seal(self.contents(), *picklers)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            logger.info("a tape stays behind, and its model is traced again: %s", text)
+            return None
+
+    def unpack(self) -> None:
+        """Unpacks the tapes that came along; if that fails, the pullback is empty."""
+        packed = self._packed  # another thread may set it to None
+        contents = None if packed is None else unpack(packed)
+        if contents is not None:
+            self.restore(contents)
+        self._packed = None
 
 
 def seal(contents: Any, pickler: Any) -> Sealed:
@@ -217,9 +247,6 @@ def unpack(packed: Sealed) -> Any:
     try:
         return packed.load()
     except Exception as error:
-        logger.info("a tape that arrived cannot be loaded: %s", describe_error(error))
+        text = f"{type(error).__name__}: {error}"
+        logger.info("a tape that arrived cannot be loaded: %s", text)
         return None
-
-
-def describe_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -51,6 +51,21 @@ def of_pair(pair, x):
     return weight * np.dot(row, x), (None, weight * row)
 
 
+def of_one(zipped, x):
+    (item,) = zipped
+    return term(item, x)
+
+
+def of_any(item, x):
+    size = float(len(item))
+    return size * np.sum(x**2), (None, 2.0 * size * x)
+
+
+def empties(item, p):
+    factor = item * p.pop("n")
+    return factor * np.sum(p["w"] ** 2), (None, {"w": 2.0 * factor * p["w"], "b": 0.0, "n": None})
+
+
 def product(item, first, second):
     return item * np.dot(first, second), (None, item * second, item * first)
 
@@ -68,7 +83,8 @@ def traced(fun):
     return dg.delayed(lambda *args, **kwargs: fun(*args, **kwargs)[0], name=fun.__name__)
 
 
-MODELS = [energy, term, scaled, slice_sum, tree, of_pair, product, squares, modulus]
+MODELS = [energy, term, scaled, slice_sum, tree, of_pair, of_one, of_any, empties, product, squares]
+MODELS += [modulus]
 BY_HAND = {fun.__name__: dg.delayed(fun, gradient=True) for fun in MODELS}
 TRACED = {fun.__name__: traced(fun) for fun in MODELS}
 TREE = {"w": X, "b": 0.3, "n": 2}
@@ -91,6 +107,17 @@ PROGRAMS = {  # of models by name, and of arguments
     "a mean": (lambda m, x: dg.map_mean(m["term"], ITEMS, x), X),
     "slices": (lambda m, x: dg.reduce_sum(m["slice_sum"], ROWS, x, grainsize=8), X),
     "a zip": (lambda m, x: dg.map_sum(m["of_pair"], dg.zip(ROWS, list(ROWS[:, 0])), x), X),
+    "a zip of one collection": (lambda m, x: dg.map_sum(m["of_one"], dg.zip(ITEMS), x), X),
+    "items of any structure": (
+        lambda m, x: dg.map_sum(
+            m["of_any"], [(), {"a": 1.0}, [2, X], (X,), ((1.0,), 2), "name"], x
+        ),
+        X,
+    ),
+    "a dict that each call empties": (
+        lambda m, p: dg.map_sum(m["empties"], ITEMS[0].tolist(), p),
+        TREE,
+    ),
     "pairs": (
         lambda m, x: dg.map_sum(m["of_pair"], list(zip(ITEMS, ROWS[:, 0], strict=True)), x),
         X,
@@ -150,7 +177,7 @@ def test_in_line_it_has_the_bits_of_the_graph(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tangents_and_held_pullbacks(name, synchronous):
     mine, traced, x = both(name)
-    if name != "a tree":
+    if x is not TREE:
         tangent = np.cos(np.abs(x)) * (1.0 if np.isrealobj(x) else 1 - 0.5j)
         assert_close(dg.jvp(mine, (x,), (tangent,)), dg.jvp(traced, (x,), (tangent,)))
     (value, pull), (expected, other) = dg.vjp(mine, x), dg.vjp(traced, x)
@@ -204,6 +231,8 @@ def test_a_buffer_of_the_functions_own_may_be_used_again():
             assert_close(
                 dg.value_and_grad(lambda x, items=items: dg.map_sum(model, items, x))(X), expected
             )
+        both = dg.value_and_grad(lambda x: model(ROWS[0], x) + model(ROWS[1], x))
+        assert_close(both(X), (np.sum(ROWS[:2] @ X**2), np.sum(ROWS[:2], 0) * 2.0 * X))
         first = dg.grad(model, 1)(ITEMS[0], X)
         kept = first.copy()
         dg.grad(model, 1)(ITEMS[1], X)
@@ -281,24 +310,27 @@ def test_there_are_no_second_derivatives(name, synchronous):
 
 
 FAILING = {  # at item 7
-    ValueError: lambda item, x: (np.sum(x), (None, np.ones(4) if item != 7 else np.ones(3))),
-    StopIteration: lambda item, x: (np.sum(x) if item != 7 else next(iter(())), (None, X)),
+    ValueError: lambda item, x: (np.sum(x), (None, np.ones_like(x if item != 7 else x[:3]))),
+    StopIteration: lambda item, x: (np.sum(x) if item != 7 else next(iter(())), (None, x)),
 }
+POINTS = {"double": X, "single": X.astype(np.float32), "large": np.ones(5000)}
 
 
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", FAILING)
-def test_the_item_is_named_and_a_stop_of_the_model_ends_no_sum(kind, synchronous):
+def test_the_item_is_named_and_a_stop_of_the_model_ends_no_sum(kind, point, synchronous):
     model = dg.delayed(FAILING[kind], gradient=True, name="fails")
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         for items in (list(range(30)), np.arange(30)):
             with pytest.raises(kind) as caught:
-                dg.grad(lambda x, items=items: dg.map_sum(model, items, x))(X)
+                dg.grad(lambda x, i=items: dg.map_sum(model, i, x, grainsize=32))(POINTS[point])
             assert "model 'fails', item 7" in notes(caught.value)
 
 
 def test_writing_into_an_argument_is_an_error(synchronous):
     def writes(item, x):
-        row = item if isinstance(item, np.ndarray) else item.row
+        row = item["row"] if isinstance(item, dict) else item
+        row = item.row if isinstance(item, Pair) else row
         row[0] = 1.0
         return np.sum(x), (None, np.ones(4))
 
@@ -309,6 +341,7 @@ def test_writing_into_an_argument_is_an_error(synchronous):
             lambda: dg.grad(lambda x: dg.map_sum(model, ITEMS, x))(X),
             lambda: dg.grad(lambda x: dg.map_sum(model, ROWS, x))(X),
             lambda: dg.grad(lambda x: dg.map_sum(model, pairs, x))(X),
+            lambda: dg.grad(lambda x: dg.map_sum(model, [{"row": item} for item in ITEMS], x))(X),
             lambda: dg.grad(lambda x: model(X, x))(X),
         ):
             with pytest.raises(ValueError, match="read-only") as caught:

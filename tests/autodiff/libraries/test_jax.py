@@ -72,7 +72,7 @@ def test_a_model_is_traced_once_in_a_process(place, scheduler, log):
 
 
 def test_threads_compile_a_model_once(log, gate, monkeypatch):
-    entered, forward = [], compiled.Compiled.forward
+    entered, forward = [], compiled.JitProgram.forward
 
     def counted(self, *args):
         entered.append(1)
@@ -83,7 +83,7 @@ def test_threads_compile_a_model_once(log, gate, monkeypatch):
         gate.wait()
         return jnp.sum(x) * n
 
-    monkeypatch.setattr(compiled.Compiled, "forward", counted)
+    monkeypatch.setattr(compiled.JitProgram, "forward", counted)
     model = model_of(waits)
     gradient = dg.grad(lambda x: dg.sum([model(x, float(n)) for n in range(16)]))
     with (
@@ -99,13 +99,13 @@ def test_threads_compile_a_model_once(log, gate, monkeypatch):
 
 def test_a_pullback_is_compiled_once(synchronous, monkeypatch):
     """For each combination of cotangents that arrive."""
-    pulled, original = [], arrays.Outputs.pull
+    pulled, original = [], arrays.JaxOutputs.pull
 
     def counting(self, *args):
         pulled.append(self)
         return original(self, *args)
 
-    monkeypatch.setattr(arrays.Outputs, "pull", counting)
+    monkeypatch.setattr(arrays.JaxOutputs, "pull", counting)
     model = model_of(lambda x: {"a": jnp.sin(x), "b": jnp.cos(x)})
     for _ in range(3):
         _, pullback = dg.vjp(lambda x: model(x), X)
@@ -121,7 +121,7 @@ def test_the_gradient_of_one_number_is_compiled_with_it(keep, synchronous, monke
     def refuse(self, *args):
         raise AssertionError("a second program")
 
-    monkeypatch.setattr(arrays.Outputs, "pull", refuse)
+    monkeypatch.setattr(arrays.JaxOutputs, "pull", refuse)
 
     def fun(x, z):
         return jnp.sum(jnp.sin(x) * jnp.abs(z) ** 2)
@@ -202,11 +202,11 @@ def test_the_oldest_programs_are_dropped(synchronous, monkeypatch, log):
         return jnp.sum(x) * n
 
     monkeypatch.setattr(compiled, "MOST_KEPT", 2)
-    monkeypatch.setattr(compiled, "_compiled", {})
+    monkeypatch.setattr(compiled, "_programs", {})
     for n in (1, 2, 1, 3, 1, 2):
         dg.grad(lambda x, n=n: model_of(fun)(x, n))(X)
     assert lines(log) == ["1", "2", "3", "2"]
-    assert len(compiled._compiled) <= 2
+    assert len(compiled._programs) <= 2
 
 
 class Strange:

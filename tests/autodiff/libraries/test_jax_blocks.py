@@ -44,7 +44,7 @@ def density(x, p):
 def calls(monkeypatch):
     """How many items each call of a loop went through, and how many items were called alone."""
     found = collections.defaultdict(list)
-    each, forward = loops.Loop._each, compiled.Compiled.forward
+    each, forward = loops.XlaLoop._each, compiled.JitProgram.forward
 
     def counted_each(self, count, results):
         found["together"].append(count)
@@ -54,8 +54,8 @@ def calls(monkeypatch):
         found["alone"].append(1)
         return forward(self, *args)
 
-    monkeypatch.setattr(loops.Loop, "_each", counted_each)
-    monkeypatch.setattr(compiled.Compiled, "forward", counted_forward)
+    monkeypatch.setattr(loops.XlaLoop, "_each", counted_each)
+    monkeypatch.setattr(compiled.JitProgram, "forward", counted_forward)
     return found
 
 
@@ -402,7 +402,7 @@ def test_an_error_that_does_not_come_again_names_the_block(monkeypatch):
     def fails(*_):
         raise MemoryError("no room for the rows")
 
-    monkeypatch.setattr(loops.Loop, "run", fails)
+    monkeypatch.setattr(loops.XlaLoop, "run", fails)
     with pytest.raises(MemoryError, match="no room") as caught:
         dg.grad(lambda p: dg.map_sum(model_of(density), [np.ones(3)] * 4, p, grainsize=4))(P)
     assert "items 0 to 3" in "\n".join(caught.value.__notes__)

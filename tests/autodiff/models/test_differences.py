@@ -17,7 +17,7 @@ from probes import lines, write
 
 import daskgrad as dg
 from daskgrad.autodiff.models.captured import Captured
-from daskgrad.autodiff.models.differences import Jacobian, Product, pullback_of
+from daskgrad.autodiff.models.differences import Jacobian, product, pullback_of
 from daskgrad.autodiff.values.vectors import NumberKind
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -219,7 +219,7 @@ def test_derivatives_with_respect_to_cotangents_and_tangents_are_of_all_orders()
     kind = (NumberKind.of(X + 1j),)
     jacobian = Jacobian(random, kind, kind)
     c, v = np.array([1 + 2j, 3, 4j]), np.array([0.3j, 1.0, -2.0])
-    pulled, pushed = [Product(jacobian, "box", transposed) for transposed in (True, False)]
+    pulled, pushed = [product(jacobian, "box", transposed) for transposed in (True, False)]
     dg.check_grads(dg.delayed(lambda c: pulled(c)[0]))(c)
     dg.check_grads(dg.delayed(lambda v: pushed(v)[0]))(v)
     assert np.sum(np.real(c * pushed(v)[0])) == pytest.approx(np.sum(np.real(pulled(c)[0] * v)))

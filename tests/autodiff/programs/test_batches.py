@@ -13,7 +13,6 @@ import pytest
 import daskgrad as dg
 from daskgrad.autodiff.programs import batches, blocks, store
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.sums.zipping import as_one
 
 COUNT = 96
 RANDOM = numpy.random.default_rng(0)
@@ -294,17 +293,6 @@ def test_large_items_go_one_by_one(filled):
     expected = evaluations(misfit, items, False)
     assert all(map(are_same, evaluations(misfit, items, True), expected))
     assert not filled
-
-
-def test_rows_of_one_array_stay_one_array():
-    array = RANDOM.normal(size=(12, 2))
-    assert numpy.shares_memory(as_one([array[:4], array[4:7]]), array)
-    shifted = array.ravel()[1:-1].reshape(11, 2)
-    for whole in (array, array.copy(), shifted):
-        assert are_same([as_one([whole[:4], whole[4:7]])], [whole[:7]])
-    assert are_same([as_one([array[:4].copy(), array[4:7].copy()])], [array[:7]])
-    assert as_one([[1, 2], [3]]) == [1, 2, 3]
-    assert as_one([array[:0], array[:0]]).shape == (0, 2)
 
 
 def test_placed_items_go_in_batches(client):

@@ -6,14 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from daskgrad.autodiff.libraries.jax.arrays import Outputs, as_numpy, with_shape
+from daskgrad.autodiff.libraries.jax.arrays import JaxOutputs, as_numpy, with_shape
 from daskgrad.autodiff.libraries.jax.arrays import dumps as dumps
 from daskgrad.autodiff.libraries.jax.arrays import loads as loads
 from daskgrad.autodiff.libraries.jax.arrays import stop_gradient as stop_gradient
 from daskgrad.autodiff.libraries.jax.arrays import value as value
 from daskgrad.autodiff.libraries.jax.blocks import trace_block as trace_block
-from daskgrad.autodiff.libraries.jax.compiled import compiled_of
 from daskgrad.autodiff.libraries.jax.compiled import prepare as prepare
+from daskgrad.autodiff.libraries.jax.compiled import program_of
+from daskgrad.autodiff.libraries.registry import GradientTape
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.trees import flatten, unflatten
@@ -21,8 +22,8 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 # -------------------------------------------------------------------------------------------------
 # Reverse mode of a JAX model: the tape is JAX's own pullback, a pytree of residuals.
 #
-# Everything runs in double precision where the arrays are, by JAX's thread-local switch: the
-# process's own setting is left alone.
+# JAX's thread-local switch allows double precision, where the arrays have it, and leaves the
+# process's setting alone.
 
 
 def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
@@ -30,45 +31,45 @@ def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
     leaves, structure = flatten((args, kwargs))
     layout = FlatArguments(leaves, structure, (None,) * len(leaves))
     with jax.enable_x64(True):
-        compiled = compiled_of(fun, layout)
-        if compiled is not None:
-            values = compiled.outputs.join_as_numpy(*compiled.value(layout))
-            return unflatten(compiled.structure, values)
+        program = program_of(fun, layout)
+        if program is not None:
+            values = program.outputs.join_as_numpy(*program.value(layout))
+            return unflatten(program.structure, values)
         leaves, structure = flatten(fun(*args, **kwargs))
-        outputs = Outputs()
+        outputs = JaxOutputs()
         return unflatten(structure, outputs.join_as_numpy(*outputs.split(leaves)))
 
 
-def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "Tape | GradientTape"]:
+def trace(fun: Any, arrays: Sequence[Any]) -> tuple[list[Any], "JaxTape | GradientTape"]:
     """Runs ``fun`` once, compiled if possible (see ``autodiff.libraries.registry``)."""
     with jax.enable_x64(True):
         if not isinstance(fun, TracedCall):
             return trace_anew(fun, arrays)
         layout = fun.layout()
-        compiled = compiled_of(fun.fun, layout)
-        if compiled is None:
+        program = program_of(fun.fun, layout)
+        if program is None:
             return trace_anew(fun, arrays)
-        ends, pullback, others = compiled.forward(layout, arrays)
-        fun.structure = compiled.structure
-        values = compiled.outputs.join_as_numpy(ends, others)
-    if compiled.outputs.is_real_scalar():
-        gradient = as_numpy(compiled.of_reached(pullback))
-        return values, GradientTape(gradient, *compiled.outputs.places())
-    return values, Tape(pullback, compiled.pull, compiled.outputs.places(), len(arrays))
+        ends, pullback, others = program.forward(layout, arrays)
+        fun.structure = program.structure
+        values = program.outputs.join_as_numpy(ends, others)
+    if program.outputs.is_real_scalar():
+        gradient = as_numpy(program.of_reached(pullback))
+        return values, GradientTape(gradient, *program.outputs.places())
+    return values, JaxTape(pullback, program.pull, program.outputs.places(), len(arrays))
 
 
-def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "Tape"]:
+def trace_anew(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], "JaxTape"]:
     """Runs the Python code of ``fun``, operation by operation."""
-    outputs = Outputs()
-    found = jax.vjp(lambda *boxes: outputs.split(fun(*boxes)), *arrays, has_aux=True)
-    ends, pullback, others = found
+    outputs = JaxOutputs()
+    split = lambda *boxes: outputs.split(fun(*boxes))  # noqa: E731
+    ends, pullback, others = jax.vjp(split, *arrays, has_aux=True)
     values = outputs.join_as_numpy(ends, others)
-    return values, Tape(pullback, outputs.pull, outputs.places(), len(arrays))
+    return values, JaxTape(pullback, outputs.pull, outputs.places(), len(arrays))
 
 
 @carrier
-class Tape:
-    """The residuals of one call: ``pull`` maps cotangents of the outputs to those of the arrays."""
+class JaxTape:
+    """The residuals of one call: ``pull`` maps the outputs' cotangents to the arrays'."""
 
     pullback: Any
     apply: Callable[[Any, Sequence[Any]], Sequence[Any]]
@@ -89,24 +90,6 @@ class Tape:
         return list({id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes")}.values())
 
 
-@carrier
-class GradientTape:
-    """The gradient of one real number, computed with it, to be scaled by the cotangent."""
-
-    gradient: list[Any]
-    end: int
-
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Maps a cotangent (or None) per output to one (or None) per array."""
-        factor = cotangents[self.end]
-        if factor is None:
-            return [None] * len(self.gradient)
-        return [None if g is None else g.dtype.type(factor) * g for g in self.gradient]
-
-    def held_arrays(self) -> list[Any]:
-        return [g for g in self.gradient if g is not None]
-
-
 # -------------------------------------------------------------------------------------------------
 # Forward mode of a JAX model: JAX's own linear map, in its arrays.
 
@@ -114,8 +97,8 @@ class GradientTape:
 def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The outputs of ``fun``, and the map from the arrays' tangents to theirs; in JAX's arrays."""
-    outputs = Outputs()
+    """The outputs of ``fun``, and the map from the arrays' tangents to the outputs'."""
+    outputs = JaxOutputs()
     with jax.enable_x64(True):
         primals = [jnp.asarray(array) for array in arrays]
         ends, push_ends, others = jax.linearize(
@@ -151,12 +134,11 @@ HINT = (
 
 
 def hint(error: Exception, stage: str) -> str | None:
-    """The hint for an error of JAX about a traced array that is used as a NumPy array."""
+    """The hint for an error about a traced array that is used as a NumPy array."""
     is_assignment = "in-place item assignment" in str(error)
     return HINT if isinstance(error, ERRORS) or is_assignment else None
 
 
 # --------------------------------------------------------------------------------- the jax backend
 
-# Its own arrays cannot be written into; a model that is not compiled sees NumPy's.
-finds_writes = False
+finds_writes = False  # JAX's arrays are constant; a model that is not compiled sees NumPy's

@@ -1,4 +1,4 @@
-"""Outputs: the leaves of a model's value, of which JAX takes and returns the arrays alone."""
+"""Arrays: the leaves of a model's value, from and to JAX, which takes and returns arrays alone."""
 
 import copy
 import pickle
@@ -13,12 +13,12 @@ from jax.extend.core import Literal
 from daskgrad.autodiff.values.pickling import Pickler, Pickles
 from daskgrad.autodiff.values.trees import NAMESPACE, is_named, substitute
 
-End = jax.ShapeDtypeStruct  # stands for an output that has a derivative
+End = jax.ShapeDtypeStruct  # stands for an output with a derivative
 OTHER = object()  # stands for an array without derivative
 
 
-class Outputs:
-    """The outputs of a function that JAX traces: the places of arrays, and the other leaves.
+class JaxOutputs:
+    """The places of arrays among the outputs of a traced function, and the other leaves.
 
     ``split`` runs only while the function is traced, not at every call.
     """
@@ -51,16 +51,16 @@ class Outputs:
         return substitute([None] * len(self.slots), self.places(), ends)
 
     def places(self) -> list[int]:
-        """The places of the outputs that have a derivative."""
+        """The places of the outputs with a derivative."""
         return [place for place, slot in enumerate(self.slots) if type(slot) is End]
 
     def is_real_scalar(self) -> bool:
-        """Whether a single real number has a derivative, and no other output."""
+        """Whether one real number is the only output with a derivative."""
         ends = [self.slots[place] for place in self.places()]
         return len(ends) == 1 and ends[0].shape == () and ends[0].dtype.kind == "f"
 
     def pull(self, pullback: Callable, cotangents: Sequence[Any]) -> Sequence[Any]:
-        """JAX's pullback of the cotangents of the ends, of which ``None`` is zero."""
+        """JAX's pullback of the cotangents of the ends; ``None`` is zero."""
         ends = [self.slots[place] for place in self.places()]
         return pullback([with_shape(c, end) for c, end in zip(cotangents, ends, strict=True)])
 
@@ -82,32 +82,31 @@ def slot_of(leaf: Any) -> Any:
 
 
 def in_numpys_precision(leaf: Any) -> Any:
-    """An output in a dtype that NumPy has: it has no bfloat16."""
+    """An output in a dtype that NumPy has, so not in bfloat16."""
     if isinstance(leaf, jax.Array) and leaf.dtype == jnp.bfloat16:
         return leaf.astype(jnp.float32)
     return leaf
 
 
 def as_numpy(arrays: Sequence[Any]) -> list[Any]:
-    """Copies as NumPy arrays or numbers: JAX's own memory is read-only."""
+    """Copies as NumPy arrays or numbers, as JAX's memory is read-only."""
     return [None if array is None else np.array(array)[()] for array in arrays]
 
 
 def with_shape(value: Any, like: Any) -> Any:
-    """A tangent or cotangent as JAX demands it: in the shape and dtype of its primal."""
+    """A tangent or cotangent in the shape and dtype of its primal, as JAX demands."""
     if value is None:
         return jnp.zeros(like.shape, like.dtype)
     return jnp.asarray(value, like.dtype).reshape(like.shape)
 
 
 # -------------------------------------------------------------------------------------------------
-# Dependence: finds the arrays that the outputs of a traced function depend on.
-#
-# JAX's own pullback returns zeros for the others, which look like derivatives.
+# Dependence: finds the arrays that the outputs of a traced function depend on. For all others
+# JAX's pullback returns zeros, which look like derivatives.
 
 
 def reached(jaxpr: Any, count: int, ends: int) -> list[bool]:
-    """For the first ``count`` arguments, whether one of the first ``ends`` results uses them."""
+    """For the first ``count`` arguments, whether one of the first ``ends`` results uses it."""
     needed = variables(jaxpr.outvars[:ends])
     for equation in reversed(jaxpr.eqns):
         if not needed.isdisjoint(equation.outvars):
@@ -124,7 +123,7 @@ def variables(atoms: Any) -> set[Any]:
 
 
 def stop_gradient(leaf: Any) -> Any:
-    """The same number, without its derivative."""
+    """The number without its derivative."""
     return jax.lax.stop_gradient(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
@@ -142,15 +141,15 @@ def value(leaf: Any) -> Any:
 # -------------------------------------------------------------------------------------------------
 # Pickling: sends models to other processes, with JAX's functions in them.
 #
-# Functions with their own rules (``jax.custom_vjp``) are objects that cannot be made without
-# arguments, as cloudpickle does when it loads them. Here an object that a module has under its name
-# is sent by that name, and any other one is made from its function.
+# Functions with their own rules (``jax.custom_vjp``) are objects that need arguments when they are
+# made, which cloudpickle does not give. Here an object that a module has under its name is sent by
+# that name, and any other one is made from its function.
 
 CUSTOM = (jax.custom_vjp, jax.custom_jvp)
 
 
-class ModelPickler(Pickler):
-    """cloudpickle, which knows JAX's functions with rules of their own."""
+class JaxPickler(Pickler):
+    """cloudpickle for JAX's functions with rules of their own."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) in CUSTOM:
@@ -161,4 +160,4 @@ class ModelPickler(Pickler):
         return super().reducer_override(obj)
 
 
-dumps, loads = Pickles(ModelPickler).dumps, pickle.loads
+dumps, loads = Pickles(JaxPickler).dumps, pickle.loads

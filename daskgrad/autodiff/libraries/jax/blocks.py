@@ -1,16 +1,16 @@
 """Blocks: evaluates the items of a block of a sum in loops, items of one kind together."""
 
+import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optree
 from jax import lax
 
-from daskgrad.autodiff.libraries.jax.compiled import Compiled, compiled_of, leaf_kind
+from daskgrad.autodiff.libraries.jax.compiled import JitProgram, leaf_kind, program_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, exactly, flatten, unflatten
@@ -18,56 +18,60 @@ from daskgrad.autodiff.values.trees import LEAF, exactly, flatten, unflatten
 # -------------------------------------------------------------------------------------------------
 # Loops: the forward pass of a program over many items of one kind, in one call of XLA.
 #
-# XLA compiles operations in a loop otherwise than alone, and the last bits may differ: with a sum
-# of 13 exponentials they do, with one of 100 they do not. So items go through the loop of their
-# kind and through nothing else, single ones, too, and each kind has one loop. Its arrays have a row
-# an item, and a length that the shapes alone decide; how many rows it goes through is known only
-# when it runs, so that XLA cannot unroll it. All items run through the same compiled body, and the
-# bits of each depend neither on its place nor on how many there are.
+# XLA compiles operations in a loop otherwise than alone, and the last bits may differ: a sum of 13
+# exponentials differs, a sum of 100 does not. So each kind of item has one loop, through which
+# single items go, too. Its arrays have a row an item, and a length that shapes alone decide; the
+# number of rows is known only when it runs, so that XLA cannot unroll it. All items go through the
+# same compiled body, and the bits of each depend neither on its place nor on the number of items.
 
-NBYTES = 2**20  # of a loop's rows: the items, and their gradients
+NBYTES = 2**20  # of a loop's rows, items and gradients
 LONGEST = 256  # rows
-SHORTEST = 16  # rows: items that are larger are evaluated alone, and their calls cost little
+SHORTEST = 16  # rows: larger items are evaluated alone, and a call costs little beside them
 
 RowsOf = Callable[[int, Sequence[int], int], np.ndarray]
 
 
-class Loop:
-    """Both passes of a program whose value is one real number, over items.
+class XlaLoop:
+    """Both passes of a program for one real number, over items.
 
-    ``is_own`` says of each leaf of a call whether it is the item's. ``nbytes`` of an item and its
-    gradient; ``length``: how many of them one call goes through at the most.
+    ``are_own``: whether each leaf of a call is the item's; ``nbytes``: of an item and its gradient;
+    ``length``: the most items in one call.
     """
 
     def __init__(
-        self, compiled: Compiled, layout: FlatArguments, arrays: Sequence[Any], is_own: list[bool]
+        self,
+        program: JitProgram,
+        layout: FlatArguments,
+        arrays: Sequence[Any],
+        are_own: Sequence[bool],
     ):
-        self._compiled = compiled
-        self._traced = compiled.trace(arrays, compiled.constants(layout.leaves))
-        self._reached = compiled.reached
-        self._count = len(arrays)  # of the leaves; constants follow
-        self._places = [layout.places.index(number) for number in range(self._count)]
-        self._places += compiled.constants(range(len(layout.leaves)))
-        self._are_own = [is_own[place] for place in self._places]
-        self.nbytes = self._nbytes(layout, arrays)
+        leaves = self._inputs(program, layout, arrays)
+        self._program = program
+        self._traced = program.trace(arrays, leaves[len(arrays) :])
+        self._reached = program.reached
+        self._places = [layout.places.index(number) for number in range(len(arrays))]
+        self._places += program.constants(range(len(layout.leaves)))
+        self._are_own = [are_own[place] for place in self._places]
+        held = [*itertools.compress(leaves, self._are_own)]
+        held += itertools.compress(arrays, self._reached)
+        self.nbytes = 8 + sum([np.asarray(leaf).nbytes for leaf in held])
         self.length = min(LONGEST, power_of_two(max(1, NBYTES // self.nbytes)))
-        self._run = jax.jit(self._run_rows)
+        self._run = jax.jit(functools.partial(self._run_rows, len(arrays)))
 
-    def _nbytes(self, layout: FlatArguments, arrays: Sequence[Any]) -> int:
-        leaves = [*arrays, *self._compiled.constants(layout.leaves)]
-        own = itertools.compress(leaves, self._are_own)
-        pulled = itertools.compress(arrays, self._reached)
-        return 8 + sum([np.asarray(leaf).nbytes for leaf in (*own, *pulled)])
+    @staticmethod
+    def _inputs(program: JitProgram, layout: FlatArguments, arrays: Sequence[Any]) -> list[Any]:
+        """The inputs of the program: the arrays, and the constants."""
+        return [*arrays, *program.constants(layout.leaves)]
 
     @property
     def structure(self) -> Any:
-        return self._compiled.structure
+        return self._program.structure
 
     @property
     def is_right(self) -> bool:
-        """Whether it may replace single calls: their value is one real number, they are small, and
-        have no effects, whose order would change."""
-        outputs = self._compiled.outputs
+        """Whether it may replace single calls: the value is one real number, items are small, and
+        there are no effects, whose order would change."""
+        outputs = self._program.outputs
         is_number = len(outputs.slots) == 1 and outputs.is_real_scalar()
         return is_number and not self._traced.effects and self.length >= SHORTEST
 
@@ -78,30 +82,30 @@ class Loop:
 
         ``rows(place, numbers, length)`` returns these items' leaves at a place.
         """
-        leaves = [*arrays, *self._compiled.constants(layout.leaves)]
+        leaves = self._inputs(self._program, layout, arrays)
         for start in range(0, len(numbers), self.length):
             run = numbers[start : start + self.length]
-            given = [
+            inputs = [
                 rows(place, run, self.length) if is_own else leaf
                 for leaf, place, is_own in zip(leaves, self._places, self._are_own, strict=True)
             ]
-            yield from self._each(len(run), self._run(len(run), given))
+            yield from self._each(len(run), self._run(len(run), inputs))
 
     def _each(self, count: int, results: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         values, *pulled = [np.asarray(result)[:count].copy() for result in results]
-        rest = iter(pulled)
-        none = [None] * count
-        columns = [next(rest) if is_there else none for is_there in self._reached]
+        gradients, none = iter(pulled), [None] * count
+        columns = [next(gradients) if is_there else none for is_there in self._reached]
         return zip(values, zip(*columns, strict=True), strict=True)
 
-    def _run_rows(self, count: Any, leaves: list[Any]) -> list[Any]:
+    def _run_rows(self, width: int, count: Any, leaves: list[Any]) -> list[Any]:
         def item(number: Any) -> list[Any]:
-            own = [
+            inputs = [
                 lax.dynamic_index_in_dim(leaf, number, keepdims=False) if is_own else leaf
                 for leaf, is_own in zip(leaves, self._are_own, strict=True)
             ]
-            arrays, constants = own[: self._count], own[self._count :]
-            values, pulled, _ = self._compiled.both_passes(self._traced, arrays, constants)
+            values, pulled, _ = self._program.both_passes(
+                self._traced, inputs[:width], inputs[width:]
+            )
             return [*values, *itertools.compress(pulled, self._reached)]
 
         def step(number: Any, results: list[Any]) -> list[Any]:
@@ -114,145 +118,104 @@ class Loop:
 
 
 def loop_of(
-    compiled: Compiled, layout: FlatArguments, arrays: Sequence[Any], is_own: Sequence[bool]
-) -> Loop | None:
-    """The loop of a program over the leaves that are the items' own; ``None`` if it has none.
-
-    The program and the shapes decide this, never data: the bits would depend on it.
-    """
-    which = tuple(is_own)
-    with compiled.lock:  # so that one of several threads runs the function
-        if which not in compiled.loops:
-            loop = Loop(compiled, layout, arrays, list(is_own))
-            compiled.loops[which] = loop if loop.is_right else None
-        return compiled.loops[which]
+    program: JitProgram, layout: FlatArguments, arrays: Sequence[Any], are_own: Sequence[bool]
+) -> XlaLoop | None:
+    """The loop of a program over the items' leaves; ``None`` if there is none, which the program
+    and the shapes decide, and never data, as the bits depend on it."""
+    key = tuple(are_own)
+    with program.lock:  # so that one of several threads runs the function
+        if key not in program.loops:
+            loop = XlaLoop(program, layout, arrays, are_own)
+            program.loops[key] = loop if loop.is_right else None
+        return program.loops[key]
 
 
 # ------------------------------------------------------------------------------------------ blocks
 
-HELD = 2**22  # bytes of items and gradients that are held at a time
+HELD = 2**22  # bytes of items and gradients at a time
 
-Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
+Term = tuple[Any, Sequence[Any]]  # a value, and its gradient
 
 
-def trace_block(block: TracedBlock) -> Iterator[list[Result | None]]:
+def trace_block(block: TracedBlock) -> Iterator[list[Term | None]]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
-    parts = [part_of(field) for field in block.fields]
-    groups: dict[Hashable, Group] = {}
-    begin, held = 0, 0
-    for kind, start, stop in runs_of_one_kind(parts):
-        group = groups.get(kind)
-        if group is None:
-            group = groups[kind] = Group(block, parts, start, is_alone=None in kind)
-        while start < stop:
-            room = max(1, (HELD - held) // group.nbytes) if group.nbytes else stop
-            end = min(stop, start + room)
-            group.numbers.extend(range(start, end))
-            held += group.nbytes * (end - start)
-            start = end
-            if held >= HELD:
-                yield results_of(groups.values(), begin, end)
-                begin, held = end, 0
-    yield results_of(groups.values(), begin, block.count)
+    fields = list(map(ItemField, block.fields))
+    groups: dict[Hashable, ItemGroup] = {}
+    members: list[ItemGroup] = []  # the group of each item
+    for number, kind in enumerate(zip(*[field.kinds for field in fields], strict=True)):
+        if kind not in groups:
+            groups[kind] = ItemGroup(block, fields, number, is_alone=None in kind)
+        members.append(groups[kind])
+    largest = max([group.nbytes for group in groups.values()])
+    size = max(1, HELD // largest) if largest else block.count
+    for start in range(0, block.count, size):
+        numbers: dict[ItemGroup, list[int]] = {}
+        for number, group in enumerate(members[start : start + size], start):
+            numbers.setdefault(group, []).append(number)
+        results: list[Term | None] = [None] * len(members[start : start + size])
+        for group, those in numbers.items():
+            for number, result in zip(those, group.results(those), strict=False):
+                results[number - start] = result
+        yield results
 
 
-def runs_of_one_kind(
-    parts: Sequence["Part"],
-) -> Iterator[tuple[tuple[Hashable, ...], int, int]]:
-    """Runs of consecutive items of one kind: the kind, first number and end."""
-    start = 0
-    for kind, run in itertools.groupby(zip(*[part.kinds for part in parts], strict=True)):
-        stop = start + len(list(run))
-        yield kind, start, stop
-        start = stop
+class ItemGroup:
+    """Items of one kind, which share a loop; ``nbytes``: of one item while it is held."""
 
-
-def results_of(groups: Iterable["Group"], start: int, stop: int) -> list[Result | None]:
-    """The results of the groups for items ``start`` to ``stop``."""
-    found: list[Result | None] = [None] * (stop - start)
-    for group in groups:
-        for number, result in group.results():
-            found[number - start] = result
-    return found
-
-
-class Group:
-    """Items of one kind; ``numbers`` are those that are to be evaluated next."""
-
-    def __init__(self, block: TracedBlock, parts: Sequence["Part"], number: int, is_alone: bool):
-        self.numbers: list[int] = []
-        self._parts = parts
-        self._loop: Loop | None = None
+    def __init__(
+        self, block: TracedBlock, fields: Sequence["ItemField"], number: int, is_alone: bool
+    ):
+        self.nbytes = 0
+        self._fields = fields
+        self._loop: XlaLoop | None = None
         call, self._arrays = block.call(number)
-        if self._arrays and not is_alone:
-            self._layout, self._origins = call.layout(), call.origins()
-            self._set_loop(call.fun)
-
-    def _set_loop(self, fun: Any) -> None:
+        if not self._arrays or is_alone:
+            return
+        self._layout, self._origins = call.layout(), call.origins()
         with jax.enable_x64(True):
-            compiled = compiled_of(fun, self._layout)
-            if compiled is not None:  # the first inputs are the parts of an item
-                is_own = [each is not None and each[0] < len(self._parts) for each in self._origins]
-                self._loop = loop_of(compiled, self._layout, self._arrays, is_own)
+            program = program_of(call.fun, self._layout)
+            if program is not None:  # the first inputs are the fields of an item
+                are_own = [
+                    origin is not None and origin[0] < len(fields) for origin in self._origins
+                ]
+                self._loop = loop_of(program, self._layout, self._arrays, are_own)
+        self.nbytes = 0 if self._loop is None else self._loop.nbytes
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of an item while it is held."""
-        return 0 if self._loop is None else self._loop.nbytes
-
-    def results(self) -> Iterable[tuple[int, Result]]:
-        """The results of its items, which are then removed; none if the kind has no loop."""
-        numbers, self.numbers = self.numbers, []
-        if self._loop is None or not numbers:
+    def results(self, numbers: Sequence[int]) -> Sequence[Term]:
+        """The results of these items; none if the kind has no loop."""
+        if self._loop is None:
             return ()
         with jax.enable_x64(True):
-            found = list(self._loop.run(numbers, self._layout, self._arrays, self._rows))
+            terms = list(self._loop.run(numbers, self._layout, self._arrays, self._rows))
         structure = self._loop.structure
-        if not optree.treespec_is_leaf(structure):
-            found = [(unflatten(structure, [value]), gradient) for value, gradient in found]
-        return zip(numbers, found, strict=True)
+        return [(unflatten(structure, [value]), gradient) for value, gradient in terms]
 
     def _rows(self, place: int, numbers: Sequence[int], length: int) -> np.ndarray:
         """The items' leaves at a place of the call, padded to the rows of a loop."""
         origin = self._origins[place]
         assert origin is not None
-        part, leaf = origin
-        rows = self._parts[part].rows(leaf, numbers)
+        field, leaf = origin
+        rows = self._fields[field].rows(leaf, numbers)
         padded = np.zeros((length, *rows.shape[1:]), rows.dtype)
         padded[: len(rows)] = rows
         return padded
 
 
-# ------------------------------------------------------------------------- the parts of items
+class ItemField:
+    """One field of all items, rows of an array or pytrees; ``kinds``: of each item."""
 
-
-class ArrayPart:
-    """A part of each item that is a row of an array."""
-
-    def __init__(self, array: np.ndarray):
-        self._array = array
-        self.kinds = [leaf_kind(array[0])] * len(array)
-
-    def rows(self, leaf: int, numbers: Sequence[int]) -> np.ndarray:
-        return self._array[numbers]
-
-
-class TreePart:
-    """A part of each item that is an entry of a list, and a pytree."""
-
-    def __init__(self, trees: Sequence[Any]):
-        self._trees = [flatten(tree) for tree in trees]
+    def __init__(self, items: Sequence[Any] | np.ndarray):
+        self._array = items if isinstance(items, np.ndarray) else None
+        self._trees = [] if isinstance(items, np.ndarray) else list(map(flatten, items))
         self.kinds = [tree_kind(*tree) for tree in self._trees]
+        if self._array is not None:
+            self.kinds = [leaf_kind(self._array[0])] * len(self._array)
 
     def rows(self, leaf: int, numbers: Sequence[int]) -> np.ndarray:
+        """The leaves of that number of some items."""
+        if self._array is not None:
+            return self._array[numbers]
         return np.array([self._trees[number][0][leaf] for number in numbers])
-
-
-Part = ArrayPart | TreePart
-
-
-def part_of(field: Sequence[Any] | np.ndarray) -> Part:
-    return ArrayPart(field) if isinstance(field, np.ndarray) else TreePart(field)
 
 
 def tree_kind(leaves: Sequence[Any], structure: Any) -> Hashable:

@@ -1,10 +1,10 @@
 """Compiled: models compiled once for each kind of call.
 
-JAX runs a function's Python code only when it compiles it. The parts of a call and its result that
-are not arrays are kept with the program; so a program belongs to one kind of call: one function,
-the structure of the arguments, the leaves that are not arrays, and the shapes and dtypes of those
-that are. A function is known by its bytes, since objects that it refers to may have changed, and
-since a worker loads it again with every evaluation.
+JAX runs a function's Python code only when it compiles it. All parts of a call and its result that
+are not arrays are kept with the program. So a program belongs to one kind of call: one function,
+the structure of the arguments, the leaves that are not arrays, and the arrays' shapes and dtypes. A
+function is known by its bytes, as objects that it refers to may have changed, and as a worker loads
+it again with every evaluation.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optree
 from jax.extend.core import jaxpr_as_fun
 
-from daskgrad.autodiff.libraries.jax.arrays import Outputs, dumps, reached
+from daskgrad.autodiff.libraries.jax.arrays import JaxOutputs, dumps, reached
 from daskgrad.autodiff.tape.traced_call import FlatArguments, is_numeric
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.pickling import digest
@@ -28,10 +28,10 @@ from daskgrad.autodiff.values.trees import exactly, flatten, substitute, unflatt
 
 logger = logging.getLogger("daskgrad")
 
-MOST_KEPT = 4096  # programs: a sum of models may have as many shapes
+MOST_KEPT = 4096  # programs: a sum may have as many shapes
 
 STATIC = frozenset({bool, int, str, bytes, type(None)})
-WEAK = frozenset({float, complex})  # traced: a different number is the same kind of call
+WEAK = frozenset({float, complex})  # traced: another number is the same kind of call
 
 
 class Prepared:
@@ -43,9 +43,7 @@ class Prepared:
         self.fun = fun
         self.digest: bytes | None = getattr(fun, "daskgrad_digest", None)  # from another process
         if self.digest is None:
-            with contextlib.suppress(
-                Exception
-            ):  # of its parts: it is traced at each call, and right
+            with contextlib.suppress(Exception):  # then it is traced at each call
                 self.digest = digest(dumps(fun))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +54,7 @@ def prepare(fun: Callable) -> Prepared:
     return fun if isinstance(fun, Prepared) else Prepared(fun)
 
 
-class Kind(NamedTuple):
+class CallKind(NamedTuple):
     """The key of a program: all about a call but the entries of its arrays."""
 
     structure: optree.PyTreeSpec
@@ -65,7 +63,7 @@ class Kind(NamedTuple):
     leaves: tuple[Hashable, ...]
 
 
-def kind_of(layout: FlatArguments) -> Kind | None:
+def kind_of(layout: FlatArguments) -> CallKind | None:
     """The kind of a call; ``None`` if an argument is neither an array nor a plain constant."""
     structure = exactly(layout.structure)
     if structure is None:
@@ -76,11 +74,11 @@ def kind_of(layout: FlatArguments) -> Kind | None:
         cls = type(layout.leaves[leaves.index(None)])
         logger.info("not compiled by JAX: an argument is %s", cls.__name__)
         return None
-    return Kind(layout.structure, structure, tuple(layout.places), tuple(leaves))
+    return CallKind(layout.structure, structure, tuple(layout.places), tuple(leaves))
 
 
 def leaf_kind(leaf: Any) -> Hashable:
-    """All about a leaf but the entries of an array; ``None`` if it is not a plain constant."""
+    """All about a leaf but the entries of an array; ``None`` unless it is a plain constant."""
     cls = type(leaf)
     if is_numeric(leaf):
         return leaf.shape, leaf.dtype
@@ -95,10 +93,10 @@ def is_traced(leaf: Any) -> bool:
     return type(leaf) in WEAK or is_numeric(leaf) or isinstance(leaf, jax.Array)
 
 
-class Compiled:
+class JitProgram:
     """One function, compiled for one kind of call: its value, its forward pass and its pullback.
 
-    If several threads are the first to call it, JAX compiles it in one of them.
+    If several threads call it first, JAX compiles it in one of them.
     """
 
     def __init__(self, fun: Callable, layout: FlatArguments):
@@ -109,7 +107,7 @@ class Compiled:
             place is None and is_traced(leaf)
             for leaf, place in zip(layout.leaves, layout.places, strict=True)
         ]
-        self.outputs = Outputs()
+        self.outputs = JaxOutputs()
         self.structure: Any = None
         self.reached: list[bool] = []  # for each array, whether an output depends on it
         self.loops: dict[Any, Any] = {}  # over items, by which leaves are theirs
@@ -124,10 +122,8 @@ class Compiled:
     def forward(
         self, layout: FlatArguments, arrays: Sequence[Any]
     ) -> tuple[list[Any], Any, list[Any]]:
-        """The outputs with derivative, the pullback, the other outputs.
-
-        The pullback of one real number is its gradient: XLA fuses both passes, and holds nothing.
-        """
+        """The outputs with derivative, the pullback, the other outputs. The pullback of one real
+        number is its gradient: XLA fuses both passes."""
         return self._forward(list(arrays), self.constants(layout.leaves))
 
     def pull(self, pullback: Any, cotangents: Sequence[Any]) -> list[Any]:
@@ -136,14 +132,14 @@ class Compiled:
     def of_reached(self, pulled: Sequence[Any]) -> list[Any]:
         """The cotangents of the arrays; ``None`` for arrays that no output depends on."""
         pairs = zip(pulled, self.reached, strict=True)
-        return [each if is_reached else None for each, is_reached in pairs]
+        return [cotangent if is_reached else None for cotangent, is_reached in pairs]
 
     def constants(self, leaves: Sequence[Any]) -> list[Any]:
-        """Selects the leaves, or entries for them, that are traced and not differentiated."""
+        """Selects the entries of leaves that are traced and not differentiated."""
         return list(itertools.compress(leaves, self._is_constant))
 
     def trace(self, arrays: Sequence[Any], constants: Sequence[Any]) -> Any:
-        """The operations of a call as JAX records them; runs the Python code of the function."""
+        """The operations of a call; runs the Python code of the function."""
         traced = jax.make_jaxpr(self._call)(list(arrays), list(constants))
         self.reached = reached(traced.jaxpr, len(arrays), len(self.outputs.places()))
         return traced
@@ -152,7 +148,7 @@ class Compiled:
         return self.both_passes(self.trace(arrays, constants), arrays, constants)
 
     def both_passes(self, traced: Any, arrays: Sequence[Any], constants: Sequence[Any]) -> tuple:
-        """As ``forward``, of what was traced."""
+        """As ``forward``, by traced operations."""
         ends = len(self.outputs.places())
 
         def of_arrays(*boxes: Any) -> tuple[list[Any], list[Any]]:
@@ -174,11 +170,11 @@ class Compiled:
 
 # ------------------------------------------------------------------------------------- the cache
 
-_compiled: dict[tuple[bytes, Kind], Compiled] = {}
+_programs: dict[tuple[bytes, CallKind], JitProgram] = {}
 _lock = threading.Lock()
 
 
-def compiled_of(fun: Callable, layout: FlatArguments) -> Compiled | None:
+def program_of(fun: Callable, layout: FlatArguments) -> JitProgram | None:
     """The program of a kind of call, or ``None`` if the kind cannot be determined."""
     function = prepare(fun)
     if function.digest is None:
@@ -187,7 +183,7 @@ def compiled_of(fun: Callable, layout: FlatArguments) -> Compiled | None:
     if kind is None:
         return None
     with _lock:
-        compiled = _compiled.pop((function.digest, kind), None) or Compiled(function.fun, layout)
-        _compiled[function.digest, kind] = compiled  # as the latest
-        drop_oldest(_compiled, MOST_KEPT)
-    return compiled
+        program = _programs.pop((function.digest, kind), None) or JitProgram(function.fun, layout)
+        _programs[function.digest, kind] = program  # as the latest
+        drop_oldest(_programs, MOST_KEPT)
+    return program
