@@ -10,7 +10,7 @@ from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values.slopes import Left
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.expressions import ExpressionNode
@@ -48,7 +48,6 @@ class Structured(Tangents):
         return UNIT(variable, first)
 
 
-@rare_full_collections
 def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None:
     """The value with its slopes; ``None`` if products along the whole graph are quicker.
 

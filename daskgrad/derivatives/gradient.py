@@ -12,7 +12,7 @@ from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import describe, require_pair
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.trees import NAMESPACE, flatten, unflatten
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
@@ -210,7 +210,6 @@ def value_and_grad(
     return document(value_and_grad_of, fun, "value and gradient")
 
 
-@rare_full_collections
 def compute_gradients(
     recorded: Recording, kwargs: dict, has_aux: bool
 ) -> tuple[Any, Any, list[Any]]:

@@ -13,7 +13,6 @@ from daskgrad.derivatives.evaluation import (
     Arrived,
     compute_unknown,
     evaluate_again_if_lost,
-    rare_full_collections,
     task_groups,
 )
 from daskgrad.derivatives.inputs import warn_of_shipping
@@ -45,7 +44,6 @@ class HeldForwardPass:
         self.value, self._latest = evaluate_again_if_lost(graph, self._run)
         self._fingerprint = fingerprint(flatten(self.value)[0])
 
-    @rare_full_collections
     def _run(self) -> tuple[Any, ForwardPass]:
         client = active_client()
         warn_of_shipping(self._graph, client)
@@ -74,7 +72,6 @@ class HeldForwardPass:
                 )
             self._latest = anew
 
-    @rare_full_collections
     def _evaluate(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
         """Evaluates on the latest forward pass; runs it again first if its results are gone."""
         used = self._latest

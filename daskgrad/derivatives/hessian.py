@@ -17,7 +17,7 @@ from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries, unit
-from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -111,7 +111,6 @@ def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Produc
     return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.constant_terms))
 
 
-@rare_full_collections
 def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
     """The results of products, which are evaluated at once: the gradient of their tangents' sum."""
     tangents = [each.tangent for each in products if each.tangent is not None]

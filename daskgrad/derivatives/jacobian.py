@@ -10,7 +10,7 @@ from daskgrad.autodiff.values.descriptions import describe, require_choice
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
 from daskgrad.derivatives.by_structure import value_and_slopes
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections, task_groups
+from daskgrad.derivatives.evaluation import evaluate_graph, task_groups
 from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -140,7 +140,6 @@ def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse:
     return submatrices(held.value, argument, rows, sparse=sparse)
 
 
-@rare_full_collections
 def push_columns(recorded: Recording, graph: Graph, argument: Any, sparse: bool) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]

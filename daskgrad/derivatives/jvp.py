@@ -13,7 +13,7 @@ from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.slopes import as_matrix, dense_block, full_array, sparse_block
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     as_output,
     checked_tangent,
@@ -27,7 +27,6 @@ from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
 
 
-@rare_full_collections
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The value of ``fun(*primals)`` and its tangent, the Jacobian times ``tangents``.
 
