@@ -12,7 +12,7 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.pullbacks import capture, each_of, pull_back
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
-from daskgrad.derivatives.in_line import AtOnce, InLine, Known, ObservedAtOnce, seconds_in_line
+from daskgrad.derivatives.in_line import InLine, Known, seconds_in_line
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.backward import build_backward, pull_here
@@ -25,7 +25,7 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
-from daskgrad.tasks.task_graph import TaskGraph, Where, where
+from daskgrad.tasks.task_graph import TaskGraph, where
 
 NOTHING = contextlib.nullcontext()
 ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
@@ -63,15 +63,13 @@ def evaluate_in_line(
 ) -> tuple[Any, Sequence[Any], Arrived]:
     """In the calling thread, as far as there is time."""
     direct = DirectSums(client)
-    if client is None:
-        kind = ObservedAtOnce if observers.of_tasks else AtOnce
-        at_once = kind(graph, direct, seconds)
-        with reading(graph):
-            found = both_passes(graph, at_once, direct)
-        at_once.end()
-        return found
-    tasks = TaskGraph(Where.HERE)
-    return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
+    tasks = InLine(graph, direct, seconds)
+    try:
+        with reading(graph) if client is None else NOTHING:  # calls of workers see to that
+            return both_passes(graph, tasks, direct)
+    except BaseException:
+        tasks.abandon()
+        raise
 
 
 def reading(graph: Graph) -> contextlib.AbstractContextManager:
@@ -114,7 +112,7 @@ def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
         value, _, arrived = one_call(graph)
     else:
         direct = DirectSums(None)
-        value, _, arrived = both_passes(graph, AtOnce(graph, direct, math.inf), direct)
+        value, _, arrived = both_passes(graph, InLine(graph, direct, math.inf), direct)
     return value, arrived
 
 
@@ -122,7 +120,6 @@ def both_passes(
     graph: Graph,
     tasks: TaskGraph,
     direct: DirectSums | None = None,
-    compute: Callable[[list[Any]], Sequence[Any]] | None = None,
 ) -> tuple[Any, Sequence[Any], Arrived]:
     """Builds the tasks of both passes, and computes those that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
@@ -131,7 +128,7 @@ def both_passes(
         return forward.here.values[graph.output], (), pull_here(forward, seeds)
     arrived = build_backward(forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *graph.extras)]
-    value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
+    value, *rest = compute_unknown(tasks.compute, [*references, *arrived.values()])
     count = len(graph.extras)
     arrived = dict(zip(arrived, rest[count:], strict=True))
     return value, rest[:count], pull_here(forward, arrived)

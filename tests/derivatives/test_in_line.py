@@ -18,7 +18,7 @@ from samples import askew
 
 import daskgrad as dg
 from daskgrad.derivatives import in_line as inline
-from daskgrad.derivatives.in_line import AtOnce, growth, subtrees_from
+from daskgrad.derivatives.in_line import InLine, growth, subtrees_from
 from daskgrad.graph.variables import Variable
 
 RANDOM = numpy.random.default_rng(5)
@@ -99,13 +99,15 @@ OWN = {  # of a point that has a number for each item
 
 
 @contextlib.contextmanager
-def in_line(seconds):
-    """No task puts the end off, however quick it is; yields a clock that its readings move on."""
+def in_line(seconds, large=0):
+    """No task puts the end off, however quick it is, and what takes ``large`` arrays goes to Dask
+    then; yields a clock that its readings move on."""
     with (
         dask.config.set({"daskgrad.inline.seconds": seconds}),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(inline, "TASK_SECONDS", 0.0)
+        patch.setattr(inline, "LARGE", large)
         yield ticking(patch, tick=TICK)
 
 
@@ -118,6 +120,8 @@ def test_the_bits_are_those_of_a_scheduler(name, monkeypatch):
     for seconds in (*BUDGETS, 60):
         with in_line(seconds), dask.config.set(scheduler="threads"):
             assert bits(gradient(x)) == expected
+    with in_line(BUDGETS[1], large=numpy.inf), dask.config.set(scheduler="threads"):
+        assert bits(gradient(x)) == expected, "all of it stays"
     for quick in (1, 3):
         steps = iter([2] * quick)
         monkeypatch.setattr(inline, "growth", lambda spent, limit, steps=steps: next(steps, 1))
@@ -193,10 +197,11 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
 @pytest.fixture
 def handed_over(monkeypatch):
     """The evaluations that are handed over to Dask."""
-    evaluations, hand_over = [], AtOnce._hand_over
+    evaluations, hand_over = [], InLine._hand_over
     monkeypatch.setattr(
-        AtOnce, "_hand_over", lambda tasks: evaluations.append(tasks) or hand_over(tasks)
+        InLine, "_hand_over", lambda tasks: evaluations.append(tasks) or hand_over(tasks)
     )
+    monkeypatch.setattr(inline, "LARGE", 0)
     return evaluations
 
 
@@ -215,31 +220,6 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(
 
     assert dg.grad(chain)(1.0) == 0.5**300
     assert bool(handed_over) is not are_here
-
-
-PAUSES = {  # in seconds, at the first of so many nodes; to hand one over takes 2 ms
-    "shorter than to hand the nodes over": (40, [0.05], True),
-    "longer than that": (40, [0.1], False),
-    "a second one": (40, [0.05, 0.05], False),
-    "several short ones": (4_000, [0.05] * 4, True),
-}
-
-
-@pytest.mark.parametrize(("count", "pauses", "are_here"), PAUSES.values(), ids=PAUSES)
-def test_a_pause_at_the_first_tasks_hands_nothing_over(count, pauses, are_here, clock, handed_over):
-    """As an import, a compiler or the garbage collector makes one."""
-    left = iter(pauses)
-
-    def model(x):
-        clock.move(next(left, 0.0))
-        return np.sum(x**2)
-
-    energy = dg.delayed(model)
-    with dask.config.set({"daskgrad.inline.seconds": 0.02}):
-        gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(count)]))(X)
-    assert bool(handed_over) is not are_here
-    assert next(left, None) is None
-    assert_allclose(gradient, 2.0 * count * X)
 
 
 def test_no_variable_outlives_its_call(monkeypatch):
@@ -343,6 +323,7 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
     with dask.config.set(scheduler="threads"):
         expected = gradient(X)
     rest = iter(steps)
+    monkeypatch.setattr(inline, "LARGE", 0)
     monkeypatch.setattr(inline, "growth", lambda spent, limit: next(rest, 1))
     for found, other in zip(gradient(X), expected, strict=True):
         assert found.tobytes() == other.tobytes()
