@@ -40,7 +40,7 @@ def as_jax(fun: Callable) -> Callable:
     """
     name = require_differentiable(fun, 0, "adapters.as_jax")
     jax = imported("jax", "jax", "jax.numpy's arrays are JAX's")
-    calls = Calls(fun, name, jax)
+    calls = HostCalls(fun, name, jax)
 
     @jax.custom_vjp
     def called(*args: Any) -> Any:
@@ -66,7 +66,7 @@ def as_jax(fun: Callable) -> Callable:
     return called
 
 
-class Calls:
+class HostCalls:
     """What JAX calls back, and what it knows of the results before: shapes and dtypes."""
 
     def __init__(self, fun: Callable, name: str, jax: Any):

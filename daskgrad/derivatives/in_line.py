@@ -116,13 +116,11 @@ class TimeHere:
         self.deadline += TASK_SECONDS
         return clock.seconds() > self.deadline
 
-    def beside(self, evaluate: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function whose time does not count: it has its own limit, or only waits."""
-        begin, idle = clock.seconds(), idle_seconds()
-        result = evaluate(*args)
+    def leave_out(self, begin: float, idle: float) -> None:
+        """Does not count the time from ``begin``, which had its own limit, or was spent waiting;
+        ``idle``: the idle seconds at that moment."""
         self.deadline += clock.seconds() - begin
         self._idle += idle_seconds() - idle
-        return result
 
     def goes_on(self, bytes_of_call: int) -> bool:
         """Whether the calling thread remains the best place when the time is up; begins anew then.
@@ -154,7 +152,7 @@ def uses_threads() -> bool:
 
 
 @carrier
-class Known:
+class KnownResult:
     """The result of a task that has run, in the place of a reference to it.
 
     A part of a result has no ``key`` before one is needed, and the ``name`` that this will have.
@@ -187,6 +185,7 @@ class InLine(TaskGraph):
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: CallOfWorkers | None = None
+        self._called = 0.0, 0.0  # when, and the idle seconds then
         self._values: dict[Any, Any] = {}  # by key, of tasks that ran in ``compute``
         self._shown: dict[Any, Any] = {}  # the keys under which observers know tasks
         self._evaluation = key_parts(self.key("value", "node")) if observers.of_tasks else None
@@ -202,7 +201,7 @@ class InLine(TaskGraph):
         given = []
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
-            given.append(arg.value if kind is Known else _known(arg) if kind is list else arg)
+            given.append(arg.value if kind is KnownResult else _known(arg) if kind is list else arg)
         if key in self._direct:
             return self._add_sum(key, fun, args, fun(*given))
         if self._policy is None and self._evaluation is None:
@@ -213,12 +212,12 @@ class InLine(TaskGraph):
             values = [*given, getattr(value, "value", value)]  # a captured one has others
             if not self._time.goes_on(largest_array(values)):
                 self._hand_over()
-        return Known(key, value)
+        return KnownResult(key, value)
 
     def _add_sum(self, key: Any, fun: Callable, args: tuple, inputs: list[Any]) -> Any:
         """A sum that is evaluated directly: here, or by the workers with others."""
         if not self._direct[key].is_for_workers(self._client):
-            return Known(key, self._run(key, args, self._capture, key, inputs))
+            return KnownResult(key, self._run(key, args, self._capture, key, inputs))
         self._pending[key] = None
         reference = super().add(key, fun, *map(self._refer, args))
         self._left -= 1
@@ -229,16 +228,16 @@ class InLine(TaskGraph):
     def pick(
         self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any
     ) -> Any:
-        if self._is_late or type(source) is not Known:
+        if self._is_late or type(source) is not KnownResult:
             return super().pick(stage, name, fun, self._refer(source), *args, **how)
-        picked = Known(None, fun(source.value, *args), name)
+        picked = KnownResult(None, fun(source.value, *args), name)
         if self._evaluation is not None:
             picked.key = self.key(stage, name)
             self._shown[picked.key] = self._shown.get(source.key, source.key)
         return picked
 
     def data(self, key: Any, value: Any) -> Any:
-        return super().data(key, value) if self._is_late else Known(key, value)
+        return super().data(key, value) if self._is_late else KnownResult(key, value)
 
     def shared(self, model: Any) -> Any:
         return super().shared(model) if self._is_late else model
@@ -247,7 +246,7 @@ class InLine(TaskGraph):
         """Runs a task; observers see it, and its inputs, under keys of this evaluation."""
         if self._evaluation is None:
             return fun(*given)
-        keys = [item.key for item in items_of(args) if isinstance(item, (Known, *REFERENCES))]
+        keys = [item.key for item in items_of(args) if isinstance(item, (KnownResult, *REFERENCES))]
         inputs = [self._shown.get(source, source) for source in keys]
         parts = key_parts(key)
         if parts is not None and parts.evaluation != self._evaluation.evaluation:  # a node's key
@@ -265,7 +264,7 @@ class InLine(TaskGraph):
 
     def _refer(self, arg: Any) -> Any:
         """An argument with references in the places of results."""
-        if type(arg) is Known:
+        if type(arg) is KnownResult:
             if arg.reference is None:
                 key = self.key("value", arg.name) if arg.key is None else arg.key
                 arg.reference = super().data(key, arg.value)
@@ -313,22 +312,26 @@ class InLine(TaskGraph):
             (node, node.summand(self._graph), values)
             for node, values in zip(nodes, inputs, strict=True)
         ]
-        self._call = self._time.beside(call_workers, self._client, sums)
+        self._called = clock.seconds(), idle_seconds()
+        self._call = call_workers(self._client, sums)
         self._call.flush()
 
     def _results_of_call(self, keys: Sequence[Any]) -> Sequence[Any]:
         assert self._call is not None
         try:
-            results = self._time.beside(self._call.results)
+            results = self._call.results()
         except ArrayTermsError as error:
             self._direct[keys[error.number]].note_array_terms()
             raise
+        self._time.leave_out(*self._called)
         self._call = None
         return results
 
     def _capture(self, key: Any, inputs: Sequence[Any]) -> Captured:
-        args = (self._direct[key], self._graph, inputs, self._time)
-        return self._time.beside(capture_here, *args)
+        now = clock.seconds(), idle_seconds()
+        captured = capture_here(self._direct[key], self._graph, inputs, self._time)
+        self._time.leave_out(*now)
+        return captured
 
     def _finish(self, keys: Iterable[Any], later: Sequence[Any]) -> None:
         """Runs what the keys need, or has the cluster run it when the time is up."""
@@ -365,7 +368,7 @@ def count_first_sums(graph: Graph, client: Any) -> int:
 
 def _known(items: list[Any]) -> list[Any]:
     """A list with results in the places of what stands for them."""
-    return [item.value if type(item) is Known else item for item in items]
+    return [item.value if type(item) is KnownResult else item for item in items]
 
 
 def items_of(args: Iterable[Any]) -> list[Any]:

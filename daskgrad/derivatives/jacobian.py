@@ -11,16 +11,15 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
 from daskgrad.derivatives.by_structure import value_and_slopes
 from daskgrad.derivatives.evaluation import evaluate_graph, task_groups
-from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     as_argnums,
-    as_output,
     require_differentiable,
     warn_of_independent,
 )
 from daskgrad.derivatives.jvp import blocks, submatrices
-from daskgrad.derivatives.recording import Recording, document, gather_gradients
+from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
+from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
@@ -97,8 +96,8 @@ def jacobian(
         )
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        recorded = Recording(fun, name, argnums, args)
-        graph = recorded.graph(as_output(recorded.run(**kwargs), name))
+        recorded = RecordedFunction(fun, name, argnums, args)
+        graph = recorded.graph(**kwargs)
         used = {node.root for node in graph.active if isinstance(node, Variable)}
         unused = [own for own in recorded.variables if own not in used]
         warn_of_independent(unused, name)
@@ -131,7 +130,9 @@ def require_one_kind(value: Any, argument: Any, name: str) -> None:
         )
 
 
-def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse: bool) -> Any:
+def pull_rows(
+    recorded: RecordedFunction, held: HeldForwardPass, argument: Any, sparse: bool
+) -> Any:
     """The Jacobian by rows, from the cotangents of the value's entries."""
     rows = [
         flatten(gather_gradients(recorded.variables, arrived)[0])[0]
@@ -140,7 +141,7 @@ def pull_rows(recorded: Recording, held: HeldForwardPass, argument: Any, sparse:
     return submatrices(held.value, argument, rows, sparse=sparse)
 
 
-def push_columns(recorded: Recording, graph: Graph, argument: Any, sparse: bool) -> Any:
+def push_columns(recorded: RecordedFunction, graph: Graph, argument: Any, sparse: bool) -> Any:
     """The Jacobian by columns, from the tangents of the arguments' entries."""
     leaves = flatten(argument)[0]
     duals = [
@@ -153,7 +154,9 @@ def push_columns(recorded: Recording, graph: Graph, argument: Any, sparse: bool)
     return submatrices(first.value, argument, columns, True, sparse)
 
 
-def unit_directions(recorded: Recording, leaves: Sequence[Any], start: int, stop: int) -> dict:
+def unit_directions(
+    recorded: RecordedFunction, leaves: Sequence[Any], start: int, stop: int
+) -> dict:
     """For each variable the tangents that are one in one entry of all arguments."""
     units = [unit(leaves, place) for place in range(start, stop)]
     directions, first = {}, 0

@@ -15,13 +15,12 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
-    as_output,
     checked_tangent,
     has_derivative,
     require_function,
     require_tangents,
 )
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
@@ -62,7 +61,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     (np.float64(6.0), np.float64(3.0))
     """
     recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
-    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    graph = recorded.graph()
     directions = tangent_variables(recorded, [tangents[n] for n in recorded.numbers])
     output = Tangents(graph, directions).dual_as_node(graph.output)
     dual = evaluate_graph(Graph(output, []))[0]
@@ -72,7 +71,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 
 def record_at(
     primals: Any, tangents: Any, fun: Callable, asked: str, with_zeros: bool = True
-) -> Recording:
+) -> RecordedFunction:
     """A call of ``fun`` with variables for the primals that have a derivative.
 
     Without ``with_zeros`` those whose tangent is ``None`` are constants.
@@ -85,11 +84,11 @@ def record_at(
         for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
         if (with_zeros or tangent is not None) and has_derivative(primal)
     ]
-    return Recording(fun, name, wrt, primals)
+    return RecordedFunction(fun, name, wrt, primals)
 
 
 def tangent_variables(
-    recorded: Recording, tangents: Sequence[Any]
+    recorded: RecordedFunction, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
     return {

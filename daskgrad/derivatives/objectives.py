@@ -25,8 +25,8 @@ from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
-from daskgrad.derivatives.inputs import Argnums, Asked, as_argnums, as_number, require_real_scalar
-from daskgrad.derivatives.recording import Recording, gather_gradients
+from daskgrad.derivatives.inputs import Argnums, RowsWanted, as_argnums, require_real_scalar
+from daskgrad.derivatives.recording import RecordedFunction, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.expressions import ExpressionNode
@@ -67,7 +67,9 @@ class Objective:
     ``daskgrad_pushed``: what programs are kept by.
     """
 
-    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: Asked, stores: bool):
+    def __init__(
+        self, fun: Callable, name: str, argnums: Argnums, sparse: RowsWanted, stores: bool
+    ):
         self.fun, self.name, self.argnums, self.sparse = fun, name, argnums, sparse
         self.stores = stores
         self.numbers = tuple(map(int, np.ravel(argnums)))
@@ -111,8 +113,8 @@ class Objective:
         leaves, structure = flatten((tuple(given), {}))
         return Layout(leaves, structure, (None,) * len(leaves))
 
-    def recorded(self, seconds: float) -> "Recorded":
-        return Recorded(self, seconds)
+    def recorded(self, seconds: float) -> "RecordedObjective":
+        return RecordedObjective(self, seconds)
 
 
 def as_variable(value: Any) -> Any:
@@ -120,7 +122,7 @@ def as_variable(value: Any) -> Any:
     return map_leaves(lambda x: np.asarray(x)[()] if type(x) in (float, complex) else x, value)
 
 
-class Recorded:
+class RecordedObjective:
     """An objective whose call is recorded; ``context`` is what BLAS needs then."""
 
     def __init__(self, objective: Objective, seconds: float):
@@ -133,9 +135,10 @@ class Recorded:
         if catches(of.fun):  # and may take what only boxes raise for an error of its own
             raise Unrecordable("it catches exceptions")
         before, structure = flatten(args)
-        recorded = Recording(of.fun, of.name, of.argnums, args, borrows=True, sparse=of.sparse)
-        output = as_number(recorded.run(), of.name)
-        graph = recorded.graph(output, output_is_scalar=True)
+        recorded = RecordedFunction(
+            of.fun, of.name, of.argnums, args, borrows=True, sparse=of.sparse
+        )
+        graph = recorded.scalar_graph()
         after, other = flatten(args)
         if structure != other or not all(map(is_, before, after)):
             raise Unrecordable("it changes an argument")
@@ -143,7 +146,7 @@ class Recorded:
         self.context = None if graph.is_one_call or graph.is_chain else blas.ONE_THREAD
         with recording_models():
             value, arrived = evaluate_here(graph)
-            require_real_scalar(value, output.name)
+            require_real_scalar(value, graph.output.name)
             gradients, independent = gather_gradients(recorded.variables, arrived, True)
         if independent:
             raise Unrecordable(f"the output does not depend on {independent[0].name!r}")

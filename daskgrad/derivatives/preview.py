@@ -12,8 +12,8 @@ from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.descriptions import describe, imported
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.derivatives.inputs import Argnums, as_number, require_differentiable
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.inputs import Argnums, require_differentiable
+from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import build_forward
@@ -68,9 +68,8 @@ def visualize(
     """
     name = require_differentiable(fun, argnums, "visualize")
     draw = load_drawing(filename, shapes)
-    recorded = Recording(fun, name, argnums, args)
-    output = as_number(recorded.run(), name)
-    graph = recorded.graph(output, output_is_scalar=True)
+    recorded = RecordedFunction(fun, name, argnums, args)
+    graph = recorded.scalar_graph()
     require_dot()
     return draw(*built(graph, Seed(), shapes), filename)
 

@@ -128,7 +128,7 @@ class Settings(NamedTuple):
     seed: int
 
 
-class Line(NamedTuple):
+class LineFunction(NamedTuple):
     """A real function of t near t = 0, known to ``epsilon`` relative to ``size``."""
 
     at: Callable[[float], float]
@@ -162,7 +162,7 @@ def first_fault(checked: Checked, settings: Settings) -> Fault | None:
     return None
 
 
-Comparison = tuple[str, int, float, Line]
+Comparison = tuple[str, int, float, LineFunction]
 
 
 def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
@@ -178,14 +178,16 @@ def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
         yield from second(checked, value, cotangent, random)
 
 
-def value_line(checked: Checked, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
+def value_line(
+    checked: Checked, value: Any, cotangent: Any, directions: dict[int, Any]
+) -> LineFunction:
     """t ↦ ⟨cotangent, f(x + t v)⟩."""
 
     def at(t: float) -> float:
         return inner(cotangent, checked.evaluate(*checked.moved(t, directions)))
 
     moving = [epsilon(checked.args[number]) for number in directions]
-    return Line(at, max(epsilon(value), *moving), size(cotangent, value))
+    return LineFunction(at, max(epsilon(value), *moving), size(cotangent, value))
 
 
 def reverse(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
@@ -244,13 +246,13 @@ def gradient_line(
     number: int,
     other: Any,
     gradient: Any,
-) -> Line:
+) -> LineFunction:
     """t ↦ ⟨gradient at x + t v, w⟩ for one argument."""
 
     def at(t: float) -> float:
         return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
 
-    return Line(at, epsilon(checked.args), size(other, gradient))
+    return LineFunction(at, epsilon(checked.args), size(other, gradient))
 
 
 def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:
