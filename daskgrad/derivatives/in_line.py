@@ -96,7 +96,7 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 
 class TimeHere:
-    """The time that tasks may run in the calling thread, and whether they only wait in it."""
+    """The time that tasks may run in the calling thread; tells whether they wait in it."""
 
     __slots__ = ("_idle", "deadline", "seconds")
 
@@ -112,21 +112,20 @@ class TimeHere:
         return clock.seconds() > self.deadline
 
     def put_off(self) -> bool:
-        """Allows for a task that has run, for which Dask would have taken as long; is it late?"""
+        """Adds the time that Dask would have taken for a task; returns whether it is late."""
         self.deadline += TASK_SECONDS
         return clock.seconds() > self.deadline
 
-    def leave_out(self, begin: float, idle: float) -> None:
-        """Does not count the time from ``begin``, which had its own limit, or was spent waiting;
-        ``idle``: the idle seconds at that moment."""
+    def leave_out(self, begin: float) -> None:
+        """Does not count the time since ``begin``, which had its own limit."""
         self.deadline += clock.seconds() - begin
-        self._idle += idle_seconds() - idle
+        self._idle = idle_seconds()
 
     def goes_on(self, bytes_of_call: int) -> bool:
-        """Whether the calling thread remains the best place when the time is up; begins anew then.
+        """Whether the calling thread remains the best place when the time is up; starts anew then.
 
         Models of small arrays hold Python's lock nearly all the time, so that threads take turns.
-        Models of large arrays release it, and so do models that wait for a file or a service.
+        Models of large arrays release it; so do models that wait for a file or a service.
         """
         is_busy = idle_seconds() <= self._idle
         is_best = is_busy and bytes_of_call < LARGE and uses_threads()
@@ -153,9 +152,9 @@ def uses_threads() -> bool:
 
 @carrier
 class KnownResult:
-    """The result of a task that has run, in the place of a reference to it.
+    """The result of a task that has run, instead of a reference to it.
 
-    A part of a result has no ``key`` before one is needed, and the ``name`` that this will have.
+    A part of a result gets a ``key``, of this ``name``, when one is needed.
     """
 
     key: Any
@@ -167,12 +166,12 @@ class KnownResult:
 class InLine(TaskGraph):
     """The tasks of one evaluation, which run when they are added, until the time is up.
 
-    A small model so costs little more than its own run: nothing is planned, looked up or sent.
-    Without a cluster nothing runs twice before the time is up: a node's value and its pullback are
-    of one run, and consumers need not compare what they have seen of the value.
+    So a small model costs little more than its own run: nothing is planned, looked up or sent.
+    Until then nothing runs twice without a cluster: a node's value and its pullback are of one run,
+    and consumers need not compare the values that they have seen.
 
     On a cluster, the workers evaluate sums over their items. Tasks that need such a sum wait until
-    ``compute``; the others run while the first sums are under way.
+    ``compute``; other tasks run meanwhile.
     """
 
     def __init__(self, graph: Graph, direct: DirectSums, seconds: float):
@@ -185,7 +184,7 @@ class InLine(TaskGraph):
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: CallOfWorkers | None = None
-        self._called = 0.0, 0.0  # when, and the idle seconds then
+        self._called = 0.0  # when
         self._values: dict[Any, Any] = {}  # by key, of tasks that ran in ``compute``
         self._shown: dict[Any, Any] = {}  # the keys under which observers know tasks
         self._evaluation = key_parts(self.key("value", "node")) if observers.of_tasks else None
@@ -194,14 +193,17 @@ class InLine(TaskGraph):
     def add(
         self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> Any:
-        if self._is_late or (self._pending and holds_references(args)):
+        waits = self._pending and any([isinstance(item, REFERENCES) for item in items_of(args)])
+        if self._is_late or waits:
             if key in self._direct:
                 self._pending[key] = None
             return super().add(key, fun, *map(self._refer, args), annotations=annotations)
         given = []
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
-            given.append(arg.value if kind is KnownResult else _known(arg) if kind is list else arg)
+            given.append(
+                arg.value if kind is KnownResult else results_in(arg) if kind is list else arg
+            )
         if key in self._direct:
             return self._add_sum(key, fun, args, fun(*given))
         if self._policy is None and self._evaluation is None:
@@ -209,13 +211,13 @@ class InLine(TaskGraph):
         else:
             value = self._run(key, args, self.function(key, fun).run_here, tuple(given))
         if self._time.put_off():
-            values = [*given, getattr(value, "value", value)]  # a captured one has others
+            values = [*given, getattr(value, "value", value)]  # it may be a captured one
             if not self._time.goes_on(largest_array(values)):
                 self._hand_over()
         return KnownResult(key, value)
 
     def _add_sum(self, key: Any, fun: Callable, args: tuple, inputs: list[Any]) -> Any:
-        """A sum that is evaluated directly: here, or by the workers with others."""
+        """A sum that is evaluated directly: here, or by the workers together with others."""
         if not self._direct[key].is_for_workers(self._client):
             return KnownResult(key, self._run(key, args, self._capture, key, inputs))
         self._pending[key] = None
@@ -256,7 +258,7 @@ class InLine(TaskGraph):
         return observers.run_observed(self._shown.get(key, key), inputs, run)
 
     def _hand_over(self) -> None:
-        """From here on tasks are planned, and may run again where something is lost or moves."""
+        """Tasks are planned from here on; they may run again where results are lost or move."""
         self._is_late = self._graph.is_watched = True
         if self._client is None:
             self._where = where()
@@ -275,7 +277,7 @@ class InLine(TaskGraph):
     # ---- on a cluster
 
     def compute(self, keys: Iterable[Any]) -> Sequence[Any]:
-        """The results of tasks. They need all sums, since the value of every node is wanted."""
+        """The results of tasks. They need all pending sums, since no node is added in vain."""
         if self._client is None:
             return super().compute(keys)
         keys = list(keys)
@@ -312,7 +314,7 @@ class InLine(TaskGraph):
             (node, node.summand(self._graph), values)
             for node, values in zip(nodes, inputs, strict=True)
         ]
-        self._called = clock.seconds(), idle_seconds()
+        self._called = clock.seconds()
         self._call = call_workers(self._client, sums)
         self._call.flush()
 
@@ -323,14 +325,14 @@ class InLine(TaskGraph):
         except ArrayTermsError as error:
             self._direct[keys[error.number]].note_array_terms()
             raise
-        self._time.leave_out(*self._called)
+        self._time.leave_out(self._called)
         self._call = None
         return results
 
     def _capture(self, key: Any, inputs: Sequence[Any]) -> Captured:
-        now = clock.seconds(), idle_seconds()
+        begin = clock.seconds()
         captured = capture_here(self._direct[key], self._graph, inputs, self._time)
-        self._time.leave_out(*now)
+        self._time.leave_out(begin)
         return captured
 
     def _finish(self, keys: Iterable[Any], later: Sequence[Any]) -> None:
@@ -366,8 +368,8 @@ def count_first_sums(graph: Graph, client: Any) -> int:
     return count
 
 
-def _known(items: list[Any]) -> list[Any]:
-    """A list with results in the places of what stands for them."""
+def results_in(items: list[Any]) -> list[Any]:
+    """A list of arguments with plain results."""
     return [item.value if type(item) is KnownResult else item for item in items]
 
 
@@ -376,12 +378,8 @@ def items_of(args: Iterable[Any]) -> list[Any]:
     return [item for arg in args for item in (arg if type(arg) is list else (arg,))]
 
 
-def holds_references(args: Iterable[Any]) -> bool:
-    return any([isinstance(item, REFERENCES) for item in items_of(args)])
-
-
 def largest_array(values: Any) -> int:
-    """The bytes of the largest array in a pytree, or in a value that was captured."""
+    """The bytes of the largest array in a pytree."""
     return max([getattr(leaf, "nbytes", 0) for leaf in flatten(values)[0]], default=0)
 
 
@@ -432,22 +430,21 @@ def capture_here(
 
 
 def join_items(
-    node: ReductionNode, field: int, here: Leaves, done: int, rest: Sequence[Leaves]
+    node: ReductionNode, field: int, first: Leaves, done: int, others: Sequence[Leaves]
 ) -> Leaves:
-    """The cotangents of one field of all items: what came of the first blocks ``here``, and the
-    ``rest``, block by block."""
+    """The cotangents of one field of all items: of the first ``done`` blocks, and of each other."""
     are_rows, sizes = node.items.are_rows(field), node.items.sizes
-    parts, counts = [here], [sum(sizes[:done])]
+    parts, counts = [first], [sum(sizes[:done])]
     if are_rows and node.items.slices:
-        parts, counts = [(leaf,) for leaf in here], sizes[:done]
-    return join([*parts, *rest], are_rows, [*counts, *sizes[done:]])
+        parts, counts = [(leaf,) for leaf in first], sizes[:done]
+    return join([*parts, *others], are_rows, [*counts, *sizes[done:]])
 
 
 def runs_here(count: int, seconds: float, stays: Callable[[], bool]) -> Iterator[tuple[int, int]]:
-    """The runs of blocks to be evaluated here, (start, stop): longer and longer ones until the time
-    is up, and then, where the evaluation stays, more of the last length.
+    """The runs of blocks to be evaluated here, (start, stop).
 
-    Those before each question whether it stays are a subtree together.
+    They grow until the time is up; as long as the sum ``stays``, more of the last length follow.
+    All blocks before each question are one subtree.
     """
     begin = clock.seconds()
     done, stop = 0, 1
@@ -462,10 +459,9 @@ def runs_here(count: int, seconds: float, stays: Callable[[], bool]) -> Iterator
 
 
 def growth(spent: float, limit: float) -> int:
-    """How many times as many blocks may be done before the limit as were done in the time spent;
-    at the most eight times, and far from the limit, since later ones may take longer.
+    """The factor by which a run may be longer than all before it, which took the time ``spent``.
 
-    A power of two, so that they are a subtree.
+    A power of two, so that all are one subtree; far from the limit, since later blocks may be slow.
     """
     if spent * 32 < limit:
         return 8
@@ -475,32 +471,31 @@ def growth(spent: float, limit: float) -> int:
 def capture_with_dask(
     node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int, fields: int
 ) -> tuple[list[tuple[Any, Captured]], list[list[Leaves]]]:
-    """The blocks from number ``done`` on, as tasks, in as many sums as there are subtrees.
+    """Has Dask evaluate the blocks from number ``done`` on: the sum of each subtree.
 
-    And for each differentiated field of the items their cotangents, block by block.
+    Also the items' cotangents, for each differentiated field, block by block.
     """
     tasks = TaskGraph(where())
-    given = [tasks.constant(value, node.name) for value in inputs]
+    shared = [tasks.constant(value, node.name) for value in inputs]
     data = node.items.blocks(tasks, node.name)
-    blocks = build_captures(node, tasks, summand, given, data[done:])
+    blocks = build_captures(node, tasks, summand, shared, data[done:])
     summed = build_summed(node, tasks, blocks) if fields else blocks
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):
         part = summed[start - done : stop - done]
         places.append(place)
         keys.append(build_captured_sum(node, tasks, part, are_all=False).key)
-    for number in range(fields):
-        own = [node.build_pick(tasks, "cotangent", item_cotangents_in, b, number) for b in blocks]
-        keys.append(node.build_task(tasks, "cotangent", list, own).key)
-    results = tasks.compute(keys)
-    parts = zip(places, results[: len(places)], strict=True)
-    return list(parts), list(results[len(places) :])
+    for index in range(fields):
+        parts = [node.build_pick(tasks, "cotangent", item_cotangents_in, b, index) for b in blocks]
+        keys.append(node.build_task(tasks, "cotangent", list, parts).key)
+    results, count = tasks.compute(keys), len(places)
+    return list(zip(places, results[:count], strict=True)), list(results[count:])
 
 
 def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """The subtrees that the blocks from ``start`` on make: (start, stop, place in the tree).
+    """The subtrees of the blocks from ``start`` on: (start, stop, place in the tree).
 
-    From the first one on these are the runs 0-1, 1-2, 2-4, 4-8 ...
+    From block 0 on they are 0-1, 1-2, 2-4, 4-8 ...
     """
     while start < count:
         size = start & -start or 1

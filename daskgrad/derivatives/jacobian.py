@@ -1,4 +1,4 @@
-"""Jacobians: model by model, or by many tangents or cotangents in parallel tasks."""
+"""Jacobians: model by model along the graph, or by many tangents or cotangents in parallel."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -6,10 +6,14 @@ from typing import Any, Literal
 import numpy as np
 import optree
 
+from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.models.duals import Dual
+from daskgrad.autodiff.models.local_jacobians import LocalJacobian, unit_slopes
+from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values.descriptions import describe, require_choice
+from daskgrad.autodiff.values.slopes import Left
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
-from daskgrad.derivatives.by_structure import value_and_slopes
 from daskgrad.derivatives.evaluation import evaluate_graph, task_groups
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -21,6 +25,9 @@ from daskgrad.derivatives.jvp import blocks, submatrices
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.delayed import delayed
+from daskgrad.graph.expressions import ExpressionNode
+from daskgrad.graph.nodes import CallNode, ItemNode, Node
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
 
@@ -99,8 +106,7 @@ def jacobian(
         recorded = RecordedFunction(fun, name, argnums, args)
         graph = recorded.graph(**kwargs)
         used = {node.root for node in graph.active if isinstance(node, Variable)}
-        unused = [own for own in recorded.variables if own not in used]
-        warn_of_independent(unused, name)
+        warn_of_independent([v for v in recorded.variables if v not in used], name)
         argument = as_argnums([args[number] for number in recorded.numbers], argnums)
         if mode == "auto":
             dual = value_and_slopes(graph, recorded.variables)
@@ -110,7 +116,7 @@ def jacobian(
         if mode == "forward" and entries(argument):
             return push_columns(recorded, graph, argument, sparse)
         held = HeldForwardPass(graph)
-        # to push tangents runs the models again, and is quicker for many values
+        # pushing tangents runs the models again, and is quicker for many values
         if mode == "auto" and entries(held.value) > 2 * entries(argument) > 0:
             return push_columns(recorded, graph, argument, sparse)
         require_one_kind(held.value, argument, name)
@@ -120,7 +126,7 @@ def jacobian(
 
 
 def require_one_kind(value: Any, argument: Any, name: str) -> None:
-    """Between real and complex numbers a Jacobian would have two entries for each pair of them."""
+    """Raises for real and complex numbers together: each pair would have two derivatives."""
     kinds = {np.iscomplexobj(leaf) for tree in (value, argument) for leaf in differentiable(tree)}
     if len(kinds) > 1:
         raise TypeError(
@@ -148,9 +154,9 @@ def push_columns(recorded: RecordedFunction, graph: Graph, argument: Any, sparse
         Tangents(graph, unit_directions(recorded, leaves, start, stop)).dual_as_node(graph.output)
         for start, stop in task_groups(entries(leaves))
     ]
-    first, rest, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
+    first, others, _ = evaluate_graph(Graph(duals[0], [], duals[1:]))
     require_one_kind(first.value, argument, recorded.name)
-    columns = [flatten(tangent)[0] for dual in (first, *rest) for tangent in dual.tangents]
+    columns = [flatten(tangent)[0] for dual in (first, *others) for tangent in dual.tangents]
     return submatrices(first.value, argument, columns, True, sparse)
 
 
@@ -158,11 +164,72 @@ def unit_directions(
     recorded: RecordedFunction, leaves: Sequence[Any], start: int, stop: int
 ) -> dict:
     """For each variable the tangents that are one in one entry of all arguments."""
-    units = [unit(leaves, place) for place in range(start, stop)]
+    units = [unit(leaves, entry) for entry in range(start, stop)]
     directions, first = {}, 0
-    for own in recorded.variables:
-        last = first + len(own.leaves)
-        trees = [optree.tree_unflatten(own.structure, list(each[first:last])) for each in units]
-        directions[own] = tuple([copy_variable(tree, f"tangent of {own.name}") for tree in trees])
+    for variable in recorded.variables:
+        last, name = first + len(variable.leaves), f"tangent of {variable.name}"
+        trees = [optree.tree_unflatten(variable.structure, list(u[first:last])) for u in units]
+        directions[variable] = tuple([copy_variable(tree, name) for tree in trees])
         first = last
     return directions
+
+
+# ------------------------------------------------------------ the Jacobian of each model by itself
+
+FEW = 16  # products, which one task may well do
+UNIT = delayed(unit_slopes, name="slopes")
+
+
+class SlopesAlongGraph(Tangents):
+    """Records nodes whose values have slopes; a model's may take ``most`` products."""
+
+    def __init__(self, graph: Graph, variables: Sequence[Variable], most: int):
+        super().__init__(graph, {})
+        self._most = most
+        self._firsts, first = {}, 0
+        for variable in variables:
+            self._firsts[variable] = first
+            first += entries_of(variable)
+
+    def model(self, model: Model, tangent_only: bool) -> Model:
+        key = id(model), tangent_only
+        if key not in self._models:
+            self._models[key] = model._replace(fun=LocalJacobian(model, self._most))
+        return self._models[key]
+
+    def dual_of_variable(self, variable: Variable) -> Any:
+        root = variable.root
+        first = self._firsts[root] + entries(root.leaves[: variable.first_leaf])
+        return UNIT(variable, first)
+
+
+def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None:
+    """The value with its slopes; ``None`` if products along the whole graph are quicker.
+
+    They are if a model takes more than half as many, or a node is no plain call.
+    """
+    if graph.output not in graph.active or not all(map(has_structure, graph.active)):
+        return None
+    most = FEW
+    while True:
+        node = SlopesAlongGraph(graph, variables, most).dual(graph.output)
+        dual = evaluate_graph(Graph(node, []))[0]
+        products = [leaf.products for leaf in flatten(dual.tangents)[0] if type(leaf) is Left]
+        if not products:
+            return dual
+        along_graph = min(entries(dual.value), sum(map(entries_of, variables)))
+        if 2 * max(products) > along_graph:
+            return None
+        most = along_graph // 2
+
+
+def entries_of(variable: Variable) -> int:
+    return entries(variable.leaves)
+
+
+def has_structure(node: Node) -> bool:
+    """Whether a node is a variable, or a call whose backend knows which entries depend on which."""
+    if isinstance(node, Variable):
+        return True
+    is_call = type(node) in (CallNode, ExpressionNode, ItemNode)
+    return is_call and hasattr(registry.load(node.model.backend), "Dependence")

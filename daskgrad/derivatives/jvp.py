@@ -70,32 +70,34 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 
 
 def record_at(
-    primals: Any, tangents: Any, fun: Callable, asked: str, with_zeros: bool = True
+    primals: Any, tangents: Any, fun: Callable, derivative: str, with_zeros: bool = True
 ) -> RecordedFunction:
     """A call of ``fun`` with variables for the primals that have a derivative.
 
-    Without ``with_zeros`` those whose tangent is ``None`` are constants.
+    Without ``with_zeros`` a primal is a constant if its tangent is ``None``.
     """
-    require_function(fun, asked)
+    require_function(fun, derivative)
     name = function_name(fun)
-    require_tangents(primals, tangents, asked, name)
-    wrt = [
+    require_tangents(primals, tangents, derivative, name)
+    numbers = [
         number
         for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
         if (with_zeros or tangent is not None) and has_derivative(primal)
     ]
-    return RecordedFunction(fun, name, wrt, primals)
+    return RecordedFunction(fun, name, numbers, primals)
 
 
 def tangent_variables(
     recorded: RecordedFunction, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
+    pairs = list(zip(recorded.variables, tangents, strict=True))
+    checked = [
+        checked_tangent(tangent, variable.primal, variable.name) for variable, tangent in pairs
+    ]
     return {
-        own: (
-            copy_variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),
-        )
-        for own, tangent in zip(recorded.variables, tangents, strict=True)
+        variable: (copy_variable(tangent, f"tangent of {variable.name}"),)
+        for (variable, _), tangent in zip(pairs, checked, strict=True)
     }
 
 
@@ -106,62 +108,60 @@ def tangent_variables(
 def submatrices(
     value: Any,
     argument: Any,
-    found: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[Any]],
     are_columns: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """A tree of trees of submatrices, from the rows of a matrix.
+    """A tree of trees of submatrices, from the rows of a matrix, or from its columns.
 
-    A row belongs to one entry of the value and has the shapes of the argument's leaves; with
-    ``are_columns`` it is the other way round. ``sparse``: as SciPy's arrays, with all entries.
+    A row belongs to one entry of the value and has the shapes of the argument's leaves; a column
+    belongs to one entry of the argument. ``sparse``: as SciPy's arrays, with all entries.
     """
     outer, inner = flatten(value)[0], flatten(argument)[0]
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 
-    def submatrix(place: int, other: int) -> Any:
-        leaf, inner_leaf = outer[place], inner[other]
-        own, across = (other, place) if are_columns else (place, other)
-        parts = [each[across] for each in found[slice(*runs[own])]]
-        shape = (*np.shape(leaf), *np.shape(inner_leaf))
+    def submatrix(i: int, j: int) -> Any:
+        run, across = (j, i) if are_columns else (i, j)
+        parts = [row[across] for row in rows[slice(*runs[run])]]
+        shape = (*np.shape(outer[i]), *np.shape(inner[j]))
         if parts:
             stacked = np.stack(parts, axis=-1 if are_columns else 0)
-            made = np.ascontiguousarray(stacked).reshape(shape)
+            matrix = np.ascontiguousarray(stacked).reshape(shape)
         else:  # an empty leaf has no rows
-            made = np.zeros(shape, np.result_type(leaf if are_columns else inner_leaf))
-        return full_array(made.reshape(np.size(leaf), np.size(inner_leaf))) if sparse else made
+            matrix = np.zeros(shape, np.result_type(outer[i] if are_columns else inner[j]))
+        return (
+            full_array(matrix.reshape(np.size(outer[i]), np.size(inner[j]))) if sparse else matrix
+        )
 
     return tree_of_blocks(value, argument, submatrix)
 
 
 def blocks(dual: Dual, argument: Any, sparse: bool) -> Any:
-    """The same from a value with its slopes."""
+    """A tree of trees of submatrices, from a value with its slopes."""
     outer, inner = flatten(dual.value)[0], flatten(argument)[0]
     slopes = flatten(dual.tangents[0])[0]
     runs = list(pairwise(accumulate(map(entries, inner), initial=0)))
 
-    def block(place: int, other: int) -> Any:
-        matrix, columns = as_matrix(slopes[place], outer[place]), runs[other]
+    def block(i: int, j: int) -> Any:
+        matrix = as_matrix(slopes[i], outer[i])
         if sparse:
-            return sparse_block(matrix, *columns)
-        shape = (*np.shape(outer[place]), *np.shape(inner[other]))
-        return dense_block(matrix, *columns).reshape(shape)
+            return sparse_block(matrix, *runs[j])
+        return dense_block(matrix, *runs[j]).reshape(*np.shape(outer[i]), *np.shape(inner[j]))
 
     return tree_of_blocks(dual.value, argument, block)
 
 
 def tree_of_blocks(value: Any, argument: Any, block: Callable[[int, int], Any]) -> Any:
-    """The value's tree with the argument's in the place of each leaf, from the numbers of both."""
+    """The value's tree with the argument's in the place of each leaf: ``block(i, j)`` is at leaf
+    ``i`` of the value and leaf ``j`` of the argument."""
     outer, outer_tree = flatten(value)
     inner, inner_tree = flatten(argument)
-    made = [
-        inner_tree.unflatten(
-            [
-                block(place, other) if is_differentiable(inner_leaf) else None
-                for other, inner_leaf in enumerate(inner)
-            ]
+
+    def row(i: int) -> Any:
+        return inner_tree.unflatten(
+            [block(i, j) if is_differentiable(leaf) else None for j, leaf in enumerate(inner)]
         )
-        if is_differentiable(leaf)
-        else None
-        for place, leaf in enumerate(outer)
-    ]
-    return outer_tree.unflatten(made)
+
+    return outer_tree.unflatten(
+        [row(i) if is_differentiable(leaf) else None for i, leaf in enumerate(outer)]
+    )
