@@ -125,13 +125,13 @@ class FlatResiduals:
         return self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
 
     def sparse_jacobian(self, x: np.ndarray) -> Any:
-        """The same as a sparse array of SciPy's, with the entries that the graph has."""
+        """The matrix as a sparse array of SciPy's, with the entries that the graph has."""
         return self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
 
     def operator(self, x: np.ndarray) -> Any:
-        """The same as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
+        """The matrix as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
 
-        It runs the models forward, and holds what their pullbacks need as long as it is used.
+        It runs the models forward, and holds the residuals of their pullbacks while it is used.
         """
         linalg = imported("scipy.sparse.linalg", "scipy", "a LinearOperator is SciPy's")
         point = self._raveling.unravel(x)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import in_this_context
+from daskgrad.adapters import in_this_context
+from daskgrad.adapters.flat_vectors import Flat
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.autodiff.values.vectors import Raveling
-from daskgrad.derivatives.gradient import value_and_grad
 from daskgrad.derivatives.inputs import require_differentiable
 
 SECONDS = 0.1  # between two looks at whether the sampler is done
@@ -80,9 +80,9 @@ def sample(
     density = Density(log_density, raveling)
     density.require_finite(start, name)
     model = compiled_model(density, raveling, start, coords, dims)
-    given = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
+    options = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
     try:
-        sampler = nutpie.sample(model, blocking=False, **given)
+        sampler = nutpie.sample(model, blocking=False, **options)
     except AttributeError as error:
         unknown = [setting for setting in settings if repr(setting) in str(error)]
         if not unknown:
@@ -96,7 +96,7 @@ def sample(
 
 
 def drawn(sampler: Any, density: "Density") -> Any:
-    """What the sampler has drawn when it is done, or interrupted."""
+    """The draws of a sampler that is done, or interrupted."""
     try:
         while not density.failed.is_set():
             try:
@@ -113,34 +113,33 @@ def drawn(sampler: Any, density: "Density") -> Any:
 
 
 class Density:
-    """Value and gradient at a vector, for several threads; ``errors`` has what models raised.
+    """Value and gradient at a vector, for several threads; ``errors`` holds the models' errors.
 
-    nutpie would end the process's threads at an error, and print their stacks. So it is told of a
-    divergence, and whoever waits for it of the error.
+    At an error nutpie would end the process's threads, and print their stacks. So nutpie gets a
+    divergence instead, and the waiting thread raises the error.
     """
 
     def __init__(self, log_density: Callable, raveling: Raveling):
         self.errors: list[Exception] = []
         self.failed = threading.Event()
         self.raveling = raveling
-        self._both = in_this_context(value_and_grad(log_density))
+        self._evaluate = in_this_context(Flat(log_density, raveling))
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         if self.failed.is_set():
             raise RecoverableError
         try:
-            value, gradient = self._both(self.raveling.unravel(x))
+            return self._evaluate(x)
         except Exception as error:
             self.errors.append(error)
             self.failed.set()
             raise RecoverableError from error
-        return float(value), self.raveling.ravel(gradient)
 
     def require_finite(self, start: Any, name: str) -> None:
         """Raises at a point where no chain can start; nutpie may end the process there."""
-        value, gradient = self._both(start)
-        found = self.raveling.by_name(gradient)
-        names = [repr(path) for path, leaf in found.items() if not np.all(np.isfinite(leaf))]
+        value, gradient = self._evaluate(self.raveling.ravel(start))
+        leaves = self.raveling.by_name(self.raveling.unravel(gradient))
+        names = [repr(path) for path, leaf in leaves.items() if not np.all(np.isfinite(leaf))]
         if names or not np.isfinite(value):
             of = f", and its gradient is not finite with respect to {', '.join(names)}"
             raise ValueError(
@@ -149,13 +148,13 @@ class Density:
             )
 
     def point_near(self, start: np.ndarray, seed: Any) -> np.ndarray:
-        """A random point where a chain starts: the nearer, the less of the density is finite."""
+        """A random point where a chain starts; steps are halved until the density is finite."""
         step = np.random.default_rng(seed).uniform(-NEAR, NEAR, start.shape)
         for halvings in range(HALVINGS):
             point = start + step * 0.5**halvings
             try:
                 value, gradient = self(point)
-            except RecoverableError:  # whoever waits is told
+            except RecoverableError:  # the waiting thread raises the error
                 break
             if np.isfinite(value) and np.all(np.isfinite(gradient)):
                 return point
@@ -167,15 +166,14 @@ HALVINGS = 30
 
 
 class RecoverableError(Exception):
-    """What nutpie takes for a divergence."""
+    """An error that nutpie counts as a divergence."""
 
     is_recoverable = True
 
 
 def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any, dims: Any) -> Any:
     """The density and its parameters, as nutpie takes them."""
-    names = list(raveling.by_name(start))
-    leaves = raveling.by_name(start).values()
+    leaves = raveling.by_name(start)
 
     def expand_of_chain(*_: Any) -> Callable:
         return lambda x: raveling.by_name(raveling.unravel(x))
@@ -184,9 +182,9 @@ def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any
         raveling.size,
         lambda: density,
         expand_of_chain,
-        [np.dtype(float)] * len(names),
-        list(map(np.shape, leaves)),
-        names,
+        [np.dtype(float)] * len(leaves),
+        list(map(np.shape, leaves.values())),
+        list(leaves),
         coords=coords,
         dims=dims,
         make_initial_point_fn=partial(density.point_near, raveling.ravel(start)),

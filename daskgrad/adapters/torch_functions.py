@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import gradients_of, in_this_context
+from daskgrad.adapters import gradients_of, value_of
 from daskgrad.autodiff.values.descriptions import imported
-from daskgrad.derivatives.evaluation import compute_value
-from daskgrad.derivatives.inputs import as_number, require_differentiable
+from daskgrad.derivatives.inputs import require_differentiable
 
 
 def as_torch(fun: Callable) -> Callable:
@@ -39,8 +38,7 @@ def as_torch(fun: Callable) -> Callable:
     """
     name = require_differentiable(fun, 0, "adapters.as_torch")
     torch = imported("torch", "torch", "tensors are PyTorch's")
-    evaluate = gradients_of(fun)
-    value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
+    evaluate, evaluate_value = gradients_of(fun), value_of(fun, name)
     once = once_differentiated(name, torch)
 
     class Called(torch.autograd.Function):  # type: ignore[name-defined]
@@ -48,7 +46,7 @@ def as_torch(fun: Callable) -> Callable:
         def forward(context: Any, *tensors: Any) -> Any:
             numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
             args = [tensor.numpy(force=True) for tensor in tensors]
-            value, gradients = evaluate(numbers, args) if numbers else (value_of(args), ())
+            value, gradients = evaluate(numbers, args) if numbers else (evaluate_value(args), ())
             context.save_for_backward(*tensors)
             context.gradients = {
                 n: torch.as_tensor(gradient, device=tensors[n].device).conj()  # as is PyTorch's
@@ -68,19 +66,19 @@ def as_torch(fun: Callable) -> Callable:
             return tuple(pulled)
 
     def called(*tensors: Any) -> Any:
-        given = list(map(torch.as_tensor, tensors))
+        arguments = list(map(torch.as_tensor, tensors))
         if not torch.is_grad_enabled():
-            given = [tensor.detach() for tensor in given]
-        return Called.apply(*given)
+            arguments = [tensor.detach() for tensor in arguments]
+        return Called.apply(*arguments)
 
     called.__name__ = name
     return called
 
 
 def once_differentiated(name: str, torch: Any) -> Callable:
-    """A function of a gradient and the tensors that it depends on, which returns the gradient.
+    """A function of a gradient and the tensors that it depends on; returns the gradient.
 
-    PyTorch would lose in silence that it depends on them; so it is told, and finds an error.
+    So PyTorch knows of these tensors: without them it would take a second derivative for zero.
     """
 
     class Once(torch.autograd.Function):

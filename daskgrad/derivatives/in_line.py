@@ -359,7 +359,8 @@ def count_first_sums(graph: Graph, client: Any) -> int:
     """How many sums the workers can evaluate at once: they wait for no other one."""
     if client is None:
         return 0
-    count, waiting = 0, set()
+    count = 0
+    waiting: set[Node] = set()
     for node in graph.order:
         is_waiting = not waiting.isdisjoint(node.inputs)
         if is_waiting or (node.is_direct(graph, client) and node.is_for_workers(client)):

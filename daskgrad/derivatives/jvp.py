@@ -146,7 +146,7 @@ def blocks(dual: Dual, argument: Any, sparse: bool) -> Any:
         matrix = as_matrix(slopes[i], outer[i])
         if sparse:
             return sparse_block(matrix, *runs[j])
-        return dense_block(matrix, *runs[j]).reshape(*np.shape(outer[i]), *np.shape(inner[j]))
+        return dense_block(matrix, *runs[j]).reshape((*np.shape(outer[i]), *np.shape(inner[j])))
 
     return tree_of_blocks(dual.value, argument, block)
 

@@ -1,4 +1,4 @@
-"""Checks whether a derivative is right and, if it is not, which model's rule is wrong."""
+"""check_grads: whether a derivative is right, and otherwise which model's rule is wrong."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ def check_grads(
 
 
 def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """A message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
+    """The message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
     try:
         rates = describe_rates(fault, fun, args, settings)
         culprit = find_wrong_rule(fault.checked, functools.partial(first_fault, settings=settings))
@@ -93,14 +93,14 @@ def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str
 
 
 def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """The rates of Taylor's test, or nothing where that does not use the wrong derivative."""
-    order = 2 if fault.what == SECOND else 1
-    if fault.what == FORWARD or not is_double((args, fault.checked.evaluate(*args))):
+    """The rates of Taylor's test; nothing if it does not use the wrong derivative."""
+    order = 2 if fault.kind == SECOND else 1
+    if fault.kind == FORWARD or not is_double((args, fault.checked.evaluate(*args))):
         return ""
     rates = taylor_rates(fun, order, settings.seed)(*args)
-    told = ", ".join([f"{rate:.2f}" for rate in rates])
+    actual = ", ".join([f"{rate:.2f}" for rate in rates])
     right = ", ".join(map(str, range(1, order + 2)))
-    return f"\nTaylor's remainders fall at the rates {told}, where {right} is right"
+    return f"\nTaylor's remainders fall at the rates {actual}, where {right} is right"
 
 
 def require_modes(modes: Any) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     made = as_model(model)
     registry.load("compiled")  # and its rules
     run_as_model(partial(made.fun, **kwargs), *args)
-    asked = other_way(made)
-    if asked:
-        return f"{made.name!r} is not compiled: {asked}"
+    reason = other_way(made)
+    if reason:
+        return f"{made.name!r} is not compiled: {reason}"
     leaves, structure = flatten((args, kwargs))
     layout = opened_layout(Layout(leaves, structure, numbers_of(leaves)))
     backend: Any = registry.load(made.backend)
@@ -64,7 +64,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     watch = Watch(made.fun)
     watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
     impurity = watch.impurity
-    for refusal in (programs.impurity, *[each.refusal for each in alike if not each.ways]):
+    for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
             return f"{made.name!r} is not compiled: {refusal}"
     try:
@@ -79,21 +79,21 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     except Unrecordable as error:
         return f"{made.name!r} is not compiled: {error}"
     if impurity and made.backend != "compiled":
-        said = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
-    elif any([each.ways for each in alike]):
-        said = "is compiled to"
+        state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
+    elif any([entry.ways for entry in alike]):
+        state = "is compiled to"
     else:
-        calls = max([each.calls for each in alike], default=programs.cold_calls)
-        said = (
+        calls = max([entry.calls for entry in alike], default=programs.cold_calls)
+        state = (
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
             f"in this process, to"
         )
     many = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
-    return "\n".join([f"{made.name!r} {said}", "", *lines_of(way.program), *dict.fromkeys(many)])
+    return "\n".join([f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(many)])
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
-    """How the items of a sum go."""
+    """How a sum evaluates its items."""
     if batch is None:
         return "Items of a sum go one by one."
     names = ", ".join(dict.fromkeys(batch.loops))
@@ -102,7 +102,7 @@ def line_of_batch(batch: BatchProgram | None) -> str:
 
 
 def odd_argument(leaves: Sequence[Any]) -> str:
-    """What no program takes."""
+    """Names an argument that no program takes."""
     odd = next((describe(leaf) for leaf in leaves if kind_of_leaf(leaf) is None), "a dict")
     return (
         f"among the arguments is {odd}; pass numbers, arrays, strings, functions, and objects of "
@@ -111,7 +111,7 @@ def odd_argument(leaves: Sequence[Any]) -> str:
 
 
 def other_way(model: Model) -> str | None:
-    """Why this package does not even try to compile a model."""
+    """Why the package does not try to compile a model."""
     if type(model.fun) is WithGradient:
         return "it brings its own gradient"
     if model.backend == "autograd":
@@ -122,7 +122,8 @@ def other_way(model: Model) -> str | None:
 
 
 NUMBERS = (int, float)
-NAME = re.compile(r"\bc_\d+\b")
+NAME = re.compile(r"\bc_\d+\b")  # of a constant
+SHOWN = (int, tuple, slice)
 
 
 def lines_of(program: Program) -> list[str]:
@@ -136,7 +137,7 @@ def lines_of(program: Program) -> list[str]:
         for name, value in named.items()
         if type(value) in NUMBERS and NAME.fullmatch(name)
     }
-    source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source.text)
+    source = NAME.sub(lambda match: numbers.get(match[0], match[0]), program.source.text)
     constants = [
         f"{name} = {value if isinstance(value, SHOWN) else describe(value)}"
         for name, value in program.constants.items()
@@ -145,10 +146,7 @@ def lines_of(program: Program) -> list[str]:
     return [source, *constants]
 
 
-SHOWN = (int, tuple, slice)
-
-
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:
-    """A number for each leaf that may be differentiated."""
+    """Counts the leaves that may be differentiated."""
     numbers = iter(range(len(leaves)))
     return tuple([next(numbers) if cotangents.is_differentiable(leaf) else None for leaf in leaves])

@@ -1,4 +1,4 @@
-"""Taylor's test: how fast the remainders of a function's expansion along a random line fall."""
+"""Taylor's test: how fast the remainders of an expansion along a random line fall."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
-CLEAR = 100  # times the rounding errors that a remainder must be to tell a rate
+CLEAR = 100  # times the rounding errors: a remainder tells a rate from there on
 
 
 def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., tuple[float, ...]]:
