@@ -333,7 +333,7 @@ def ask_for_rows(variables: Sequence[Variable], wanted: RowsWanted, name: str) -
     for variable in variables:
         asked = []
         for number, (leaf, names) in enumerate(leaves_with_names(variable)):
-            around = {path for path in paths if any(is_within(name, path) for name in names)}
+            around = {p for p in paths if any(f"{name}.".startswith(f"{p}.") for name in names)}
             is_array = isinstance(leaf, np.ndarray | Elsewhere) and leaf.ndim
             if is_array and is_differentiable(leaf):
                 unused -= around
@@ -360,7 +360,3 @@ def name_of(entry: optree.PyTreeEntry) -> str:
     """An index, a key, or the name of a field."""
     written = entry.codify("")
     return written[1:] if written.startswith(".") else str(entry.entry)
-
-
-def is_within(name: str, path: str) -> bool:
-    return name == path or name.startswith(f"{path}.")

@@ -66,7 +66,10 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     for node in (*graph.order, *variables):
         node.own_arrays()  # the collections may be computed after a call that borrows has ended
     forward = build_forward(graph, tasks, is_lazy=True)
-    seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
+    seed: Any = Seed()
+    if cotangent is not None:
+        args = (tasks.constant(cotangent, output.name), forward.values[output], output.name)
+        seed = tasks.add(tasks.key("cotangent", output.name), checked_cotangent, *args)
     arrived = pull_here(forward, build_backward(forward, tasks, seed), tasks)
     parts = by_root(arrived)
     pairs = [(v, overlapping(v, parts[v.root], arrived)) for v in variables]
@@ -142,10 +145,3 @@ def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
     if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
     return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])
-
-
-def build_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
-    """Builds the task that checks the caller's cotangent against the value."""
-    constant = tasks.constant(cotangent, output.name)
-    key = tasks.key("cotangent", output.name)
-    return tasks.add(key, checked_cotangent, constant, forward.values[output], output.name)

@@ -50,34 +50,37 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     made = as_model(model)
     registry.load("compiled")  # and its rules
     run_as_model(partial(made.fun, **kwargs), *args)
-    reason = other_way(made)
-    if reason:
+    try:
+        return "\n".join(described_program(made, args, kwargs))
+    except Unrecordable as reason:
         return f"{made.name!r} is not compiled: {reason}"
+
+
+def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
+    """The state of a program, its lines, and a line about sums; Unrecordable if there is none."""
+    require_compiled(made)
     leaves, structure = flatten((args, kwargs))
     layout = opened_layout(Layout(leaves, structure, numbers_of(leaves)))
     backend: Any = registry.load(made.backend)
     programs = backend.prepare(made.fun).programs
     signature = signature_of(layout, programs.looks)
     if signature is None:
-        return f"{made.name!r} is not compiled: {odd_argument(layout.leaves)}"
+        raise Unrecordable(odd_argument(layout.leaves))
     alike = programs.alike(signature)
     watch = Watch(made.fun)
     watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
     impurity = watch.impurity
     for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
-            return f"{made.name!r} is not compiled: {refusal}"
+            raise Unrecordable(refusal)
     try:
-        try:
-            way = run_as_model(make_way, made.fun, layout, signature, made.name)
-        except Unrecordable:
-            if not may_look(signature.key):
-                raise
-            signature = signature_of(layout, looks=True)
-            assert signature is not None
-            way = run_as_model(make_way, made.fun, layout, signature, made.name)
-    except Unrecordable as error:
-        return f"{made.name!r} is not compiled: {error}"
+        way = run_as_model(make_way, made.fun, layout, signature, made.name)
+    except Unrecordable:
+        if not may_look(signature.key):
+            raise
+        signature = signature_of(layout, looks=True)
+        assert signature is not None
+        way = run_as_model(make_way, made.fun, layout, signature, made.name)
     if impurity and made.backend != "compiled":
         state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
     elif any([entry.ways for entry in alike]):
@@ -88,8 +91,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
             f"in this process, to"
         )
-    many = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
-    return "\n".join([f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(many)])
+    sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
+    return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
@@ -110,15 +113,18 @@ def odd_argument(leaves: Sequence[Any]) -> str:
     )
 
 
-def other_way(model: Model) -> str | None:
-    """Why the package does not try to compile a model."""
+def require_compiled(model: Model) -> None:
+    """Raises if the package does not try to compile a model."""
     if type(model.fun) is WithGradient:
-        return "it brings its own gradient"
+        raise Unrecordable("it brings its own gradient")
     if model.backend == "autograd":
-        return "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
+        raise Unrecordable(
+            "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
+        )
     if not registry.is_compiled(model.backend):
-        return f"only models of autograd are, and this one's backend is {model.backend!r}"
-    return None
+        raise Unrecordable(
+            f"only models of autograd are, and this one's backend is {model.backend!r}"
+        )
 
 
 NUMBERS = (int, float)
