@@ -40,10 +40,10 @@ class SumEstimator(BASE):  # type: ignore[misc,valid-type]
             def predict(self, X):
                 return np.exp(X @ self.parameters_["w"] + self.parameters_["b"])
 
-    ``start`` returns a pytree of parameters; ``loss`` is the constituent model, of a block of rows,
-    their targets and the parameters; ``penalty`` a model of the parameters, none if not written;
-    ``max_iter``, where there is one, a limit of iterations. ``score`` is that of scikit-learn's
-    mixins. Blocks of rows run in parallel tasks.
+    ``start`` returns a pytree of parameters. ``loss`` is a model of a block of rows, their targets
+    and the parameters; blocks run in parallel tasks. ``penalty``, if there is one, is a model of
+    the parameters. ``max_iter``, if there is one, limits the iterations. ``score`` comes from
+    scikit-learn's mixins.
 
     ``fit`` sets ``parameters_``, ``n_features_in_``, ``n_iter_``, and ``loss_``, the minimum.
     """

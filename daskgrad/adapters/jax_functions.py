@@ -28,14 +28,14 @@ def as_jax(fun: Callable) -> Callable:
     Returns
     -------
     function
-        A function of JAX's arrays, or pytrees of them, which are NumPy's to ``fun``. Its value has
-        the dtype that the floating ones have together (of complex ones that of their parts), and so
-        single precision unless ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one
-        after another. JAX can differentiate it in reverse mode, once: else it raises an error.
+        A function of JAX's arrays, or pytrees of them; ``fun`` gets NumPy's arrays. The value has
+        the common dtype of the floating arrays (if it is complex, of their parts), and so single
+        precision unless ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one after
+        another. JAX can differentiate it once, in reverse mode; anything else is an error.
 
         JAX calls back from threads of its own; the client is the one that is active where
-        ``as_jax`` is called. Errors of models reach the caller as JAX's runtime error, with their
-        message.
+        ``as_jax`` is called. An error of a model reaches the caller as JAX's runtime error, with
+        its message.
     """
     name = require_differentiable(fun, 0, "adapters.as_jax")
     jax = imported("jax", "jax", "jax.numpy's arrays are JAX's")

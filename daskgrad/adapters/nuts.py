@@ -37,23 +37,23 @@ def sample(
         def log_density(p):
             return dg.map_sum(log_likelihood, shards, p["mu"]) + log_prior(p["mu"])
 
-        found = dg.adapters.sample(log_density, {"mu": 0.0, "tau": np.zeros(8)})
-        arviz.summary(found)
+        draws = dg.adapters.sample(log_density, {"mu": 0.0, "tau": np.zeros(8)})
+        arviz.summary(draws)
 
     Parameters
     ----------
     log_density:
         a function of one pytree, as for ``value_and_grad``: the logarithm of the density, up to a
-        constant, for all real numbers: write a positive parameter as an exponential, and add the
+        constant, for all real numbers. Write a positive parameter as an exponential, and add the
         logarithm of its derivative.
     start:
-        the pytree near which chains start: at random within 1 in each parameter, and nearer where
-        the density is not finite there. Its float leaves are what is drawn.
+        the pytree near which chains start: at random within 1 in each parameter, or nearer if the
+        density is not finite there. Its float leaves are drawn.
     draws, tune, chains, seed:
-        how many draws of each chain are kept, how many before these adapt the sampler, how many
-        chains there are, and the seed of their random numbers.
+        the numbers of draws to keep, of draws before these to adapt the sampler, and of chains; and
+        the seed of their random numbers.
     coords, dims:
-        ArviZ's: the labels of dimensions, and the dimensions of parameters, by name.
+        ArviZ's labels of dimensions, and dimensions of parameters, by name.
     settings:
         further arguments of ``nutpie.sample``: ``cores``, ``progress_bar``, ``target_accept`` ...
 
@@ -65,7 +65,7 @@ def sample(
 
         Chains call the density at the same time, and use the client that is active here. An error
         of a model ends the sampling, and is raised; values that are not finite count as a
-        divergence. An interrupt ends it, and returns what has been drawn.
+        divergence. An interrupt ends it, and returns the draws so far.
 
     Raises
     ------

@@ -29,8 +29,8 @@ def as_pytensor(fun: Callable) -> Callable:
     -------
     function
         A function of as many tensor variables, which returns a scalar variable. Value and gradient
-        are of one forward pass, and are both computed wherever the value is: samplers need both.
-        The gradient cannot be differentiated again: that is an error of PyTensor's.
+        come from one forward pass, always together: samplers need both. To differentiate the
+        gradient is an error.
 
         It may be called from any thread, and uses the client that is active where ``as_pytensor``
         is called; so does ``fun``, which is not sent to other processes.

@@ -27,11 +27,11 @@ def as_torch(fun: Callable) -> Callable:
     Returns
     -------
     function
-        A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value
-        is a tensor without axes, of the dtype that the floating ones among them have together (of
-        complex ones that of their parts), on the first one's device. Value and gradient are of one
-        forward pass; where no tensor requires a gradient, the value alone is computed. PyTorch
-        cannot differentiate twice: that is an error.
+        A function of as many tensors, on any device; ``fun`` gets NumPy arrays. The value is a
+        tensor without axes, on the device of the first tensor, with the common dtype of the
+        floating tensors (if it is complex, of their parts). Value and gradient are of one forward
+        pass; if no tensor requires a gradient, the value alone is computed. To differentiate twice
+        is an error.
 
         It may be called from any thread, and uses the client that is active where ``as_torch`` is
         called. Errors of models are raised as they are.

@@ -200,7 +200,7 @@ def evaluation_groups(count: int) -> list[tuple[int, int]]:
 
 
 def even_runs(count: int, runs: int) -> list[tuple[int, int]]:
-    """Splits ``count`` things into ``runs`` of nearly one length, none of which is empty."""
+    """Splits ``count`` things into at most ``runs`` of nearly one length; none is empty."""
     runs = max(1, min(count, runs))
     bounds = [count * n // runs for n in range(runs + 1)]
     return list(pairwise(bounds)) if count else []

@@ -125,34 +125,33 @@ def value_and_grad(
         ``fun`` returns a pair (output, auxiliary); the value is then such a pair, too, with the
         auxiliary's nodes computed.
     out:
-        an array that the gradient is written into at each call, and that is returned in its place;
-        a pytree of arrays where the gradient is one, with ``None`` where that is ``None``; a tuple
-        of them for a sequence of ``argnums``. Shapes and dtypes are those of the arguments, and a
-        number's array has no axes. No other array that is used may share its memory, and no two
-        calls may run at once. It saves an array where the call is one program, and is a copy
-        elsewhere. After an error its contents are undefined.
+        an array that each call writes the gradient into, and returns; for a gradient that is a
+        pytree, a pytree of arrays, with ``None`` where the gradient is ``None``; a tuple of them
+        for a sequence of ``argnums``. Shapes and dtypes are as in the arguments, and a number's
+        array has no axes. No other array that is used may share its memory, and no two calls may
+        run at once. It saves an array if the call is one program, and is a copy otherwise. After
+        an error its contents are undefined.
     sparse:
-        the arrays whose gradients should be ``Rows``: True for all of them, or the paths of some:
-        the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``, or a
-        list of such. Such a gradient costs what the rows cost that were used. It is ``Rows`` if
-        all that models do with the array is to select: integers, arrays of integers, masks,
-        slices, ``np.take``, transposes, and these of their results. If anything else is done with
-        it, or a sum has no item, it is an array as ever; and ``Rows`` without entries if nothing
-        uses it. So the program decides, and not how many rows there are. Its entries have the bits
-        of the array.
+        the arrays whose gradients should be ``Rows``: True for all arrays, or one path or a list of
+        paths: the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``.
+        The gradient then costs as much as the rows that were used. It is ``Rows`` if models only
+        select from the array: by integers, arrays of integers, masks, slices, ``np.take``,
+        transposes, and by these from the results. If they do anything else with it, or a sum has no
+        item, it is an array as ever; if nothing uses it, ``Rows`` without entries. So the program
+        decides, and not how many rows there are. The entries have the bits of the array.
 
     Returns
     -------
     function
-        A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf
-        the shape and dtype of its argument's; ``None`` replaces integers, booleans and strings. An
-        argument that the output does not depend on gets zeros, and a warning.
+        A function of ``fun``'s arguments. The gradient has the structure, shapes and dtypes of the
+        arguments; ``None`` replaces integers, booleans and strings. An argument that the output
+        does not depend on gets zeros, and a warning.
 
         The gradient of a complex argument follows autograd's convention: for z = x + iy it is df/dx
         - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
 
         Arguments are not copied: no other thread may write into them before the call returns.
-        Gradients share memory with nothing else, but with ``out``.
+        Gradients share memory with nothing but ``out``.
 
     Raises
     ------

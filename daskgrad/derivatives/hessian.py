@@ -2,7 +2,7 @@
 
 The Hessian-vector product of a function f is the gradient of its tangent <∇f(x), v>: H v with
 respect to x, and ∇f(x) with respect to v. The tangent is a graph like any other, with one node for
-each of the function's own, and so is its backward pass (reverse over forward mode; A. Griewank and
+each node of the function, and so is its backward pass (reverse over forward mode; A. Griewank and
 A. Walther, "Evaluating Derivatives", 2008, section 5.1).
 """
 
@@ -51,9 +51,9 @@ def hvp(
 
     ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
     primal's part of the results is still there. SciPy's ``hessp`` is
-    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Errors are those of ``jvp``, and a ``TypeError``
-    for a value that is not one real number. ``sparse``: the arrays for which both are ``Rows``, as
-    for ``value_and_grad``.
+    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Raises as ``jvp``, and ``TypeError`` for a value
+    that is not one real number. ``sparse``: the arrays for which both results are ``Rows``, as for
+    ``value_and_grad``.
 
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
@@ -125,10 +125,10 @@ def second_order(products: Sequence[HessianProduct]) -> list[tuple[list[Any], li
 def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     """A function that returns the Hessian of ``fun``, for small problems.
 
-    Of an array of shape s it is an array of shape s + s. Of a pytree it is the tree with, in the
-    place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
-    Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
-    model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
+    For an array of shape s it is an array of shape s + s. For a pytree it is the tree with the tree
+    of a leaf's blocks in the place of each leaf; with several ``argnums`` both are tuples. Costs a
+    Hessian-vector product for each entry of the arguments, and so as many runs of each model; some
+    for each thread are evaluated at once. Raises as ``value_and_grad``.
 
     Examples
     --------
@@ -176,8 +176,8 @@ def gnvp(
     The matrix is Jᵀ H J, with the Jacobian J of the residuals and the Hessian H of the loss at
     them (N. N. Schraudolph, "Fast curvature matrix-vector products", Neural Computation 14, 2002);
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
-    of nodes, and ``loss`` takes their values and returns one real number; both call models. The
-    results are as those of ``hvp``, and so are errors. The models of the residuals run once.
+    of nodes, and ``loss`` takes their values and returns one real number; both call models. Returns
+    and raises as ``hvp``. The models of the residuals run once.
 
     Examples
     --------

@@ -2,9 +2,9 @@
 
 Without a cluster, tasks are worth their cost only from some milliseconds of work on. So each task
 runs when it is added; when the time is up, Dask gets the remaining ones, if threads are of use to
-them. Where a sum runs over items that are placed on a cluster, the workers evaluate it, and the
-small nodes around it run here meanwhile. The bits are those of the graph: the same functions run
-on the same blocks, and add up in the same order.
+them. On a cluster the workers evaluate sums over placed items, and the small nodes around them run
+here meanwhile. The bits are the same as in a graph of Dask: the same functions run on the same
+blocks, and add up in the same order.
 """
 
 import functools

@@ -47,12 +47,12 @@ def jacobian(
     argnums:
         which arguments to differentiate: a number, or a sequence of them.
     mode:
-        "reverse" pulls one cotangent an entry of the value back along one forward pass: each model
-        runs once. "forward" pushes one tangent an entry of the arguments; each model runs once for
-        each group of tangents, of which there are at most two a thread. "auto" computes the
+        "reverse" pulls back one cotangent for each entry of the value along one forward pass: each
+        model runs once. "forward" pushes one tangent for each entry of the arguments: each model
+        runs once for each group of tangents, at most two groups a thread. "auto" computes the
         Jacobian of each model by itself, in as few products as its structure allows, and applies
-        the chain rule to these: see below. Where that takes nearly as many products as one of the
-        others, it goes that way, and the models run once more.
+        the chain rule to these: see below. If that takes nearly as many products as another mode,
+        "auto" is this mode, and the models run once more.
     sparse:
         True: SciPy's sparse arrays, in CSR format, with a row an entry of the value and a column an
         entry of the argument, both in C order. ``toarray()`` has the bits of the dense Jacobian.
@@ -61,9 +61,9 @@ def jacobian(
     -------
     function
         A function of ``fun``'s arguments. For a value of shape s and an argument of shape a the
-        Jacobian is an array of shape s + a. Where they are pytrees, it is the value's tree with the
-        argument's in the place of each leaf (a tuple of them for several ``argnums``). ``None``
-        replaces leaves without derivative. A complex function is assumed to be holomorphic.
+        Jacobian is an array of shape s + a. For pytrees it is the value's tree with the argument's
+        tree in the place of each leaf (a tuple of trees for several ``argnums``). ``None`` replaces
+        leaves without derivative. A complex function is assumed to be holomorphic.
 
         The products are computed in parallel tasks, several in each, or the Jacobian of a model in
         one.
@@ -72,13 +72,13 @@ def jacobian(
     -----
     The structure follows from the graph and from the calls of NumPy that the models make, and not
     from the numbers: functions that work entry by entry, move entries, or reduce along axes keep
-    it; others have blocks with all entries, zeros among them. So has the whole matrix where the
-    graph has models of other backends, sums of nodes or over items, loops, grids or black boxes on
-    the way, or where another way is cheaper. An ``if`` or an index that depends on the data is as
-    in this call. Columns of which no entry of a model's value has two share a tangent (A. R.
-    Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of sparse Jacobian matrices", 1974),
-    so that residuals of many sets of data, or of the points of a grid, take as many products as one
-    set, or one point, has parameters.
+    it; others have blocks with all entries, zeros among them. The whole matrix has all entries if
+    the graph has models of other backends, sums of nodes or over items, loops, grids or black boxes
+    on the way, or if another mode is cheaper. An ``if`` or an index that depends on the data is as
+    in this call. Two columns share a tangent if no entry of a model's value depends on both (A. R.
+    Curtis, M. J. D. Powell and J. K. Reid, "On the estimation of sparse Jacobian matrices", 1974).
+    So residuals of many sets of data, or of the points of a grid, take as many products as one set,
+    or one point, has parameters.
 
     Raises
     ------

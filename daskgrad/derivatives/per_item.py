@@ -60,24 +60,24 @@ def per_item(
     argnums:
         which of the shared arguments to differentiate, counted from 0 after the item.
     gradient:
-        "norm": the 2-norm of each item's gradient, over all leaves of all these arguments.
+        "norm": the 2-norm of each item's gradient, over all leaves of these arguments together.
         "full": the gradients; all of them are held in this process.
     grainsize:
         as for ``map_sum``; the results do not depend on it.
     name:
-        what task keys, errors and the dashboard call it; the model's if not given.
+        the name in task keys, errors and the dashboard; by default the model's.
     sparse:
-        which of the gradients should be ``Rows``, as for ``value_and_grad``; these come back as
-        lists, with one for each item.
+        which gradients should be ``Rows``, as for ``value_and_grad``; these come back as lists,
+        with one for each item.
 
     Returns
     -------
     function
         A function of the shared arguments, which returns a pair in the order of the items: the
-        values, of shape (n,), and the norms, of shape (n,), or the gradients. These have the
-        structure of the argument (a tuple of such where ``argnums`` is a sequence), and each leaf
-        has a row an item, of shape ``(n, *shape of the leaf)``; ``None`` replaces integers,
-        booleans and strings.
+        values, of shape (n,), and the norms, of shape (n,), or the gradients. A gradient has the
+        structure of its argument (there is a tuple of them if ``argnums`` is a sequence), and each
+        leaf a row for each item: its shape is ``(n, *shape of the leaf)``. ``None`` replaces
+        integers, booleans and strings.
 
     Raises
     ------

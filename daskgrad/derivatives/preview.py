@@ -33,15 +33,15 @@ def visualize(
 
     Each box is a task of the graph that ``dg.value_and_grad(fun, argnums)(*args)`` hands to Dask,
     with model, stage, and dtype and shape of its result. A model has one hue: forward light,
-    backward dark. Dashed lines are pullbacks; what else a backward task is given is left out. Of
-    more than 60 tasks, those that do the same with the same inputs are one box with their number.
+    backward dark. Dashed lines are pullbacks; other inputs of backward tasks are left out. If there
+    are more than 60 tasks, equal tasks with equal inputs are one box with their number.
 
     Parameters
     ----------
     fun, args, argnums:
         as ``value_and_grad`` takes them.
     filename:
-        a file that the picture is written to, too; its suffix is the format: ``"graph.svg"``.
+        a file for the picture; its suffix is the format: ``"graph.svg"``.
     shapes:
         evaluates value and gradient once, since shapes are not known before; False runs no model.
 

@@ -46,14 +46,17 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
 
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
     shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It also takes many
-    cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
-    they are pulled back in parallel tasks, several in each. It can be called any number of times
-    and runs no model again, unless what the model kept was lost with its worker or moved; it holds
-    what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
-    was restarted, its client is closed, another client is active) the forward pass runs again, and
-    must have the same value. Only the primals are copied: do not write into other arrays that the
-    models use as long as you need the pullback. ``sparse``: the arrays whose cotangents should be
-    ``Rows``, as for ``value_and_grad``; of stacked cotangents they come back as lists of ``Rows``.
+    cotangents at once, stacked along a new first axis of every leaf, and returns stacked ones; they
+    are pulled back in parallel tasks, several in each.
+
+    The pullback can be called any number of times, and holds the residuals of the forward pass
+    until it is garbage collected. It runs no model again, unless residuals were lost with a worker
+    or moved. If all are gone (the cluster was restarted, its client is closed, another client is
+    active), the forward pass runs again, and must have the same value. Only the primals are copied:
+    do not write into other arrays that the models use as long as you need the pullback.
+
+    ``sparse``: the arrays whose cotangents should be ``Rows``, as for ``value_and_grad``; from
+    stacked cotangents come lists of ``Rows``.
 
     Raises
     ------

@@ -35,31 +35,31 @@ def check_grads(
 
     In three random directions v of each float argument, and with a random cotangent c of the value,
     ⟨c, f(x + εv) - f(x - εv)⟩ / 2ε, extrapolated to ε → 0 from two steps (Richardson), must equal
-    ⟨pullback(c), v⟩ in reverse mode and ⟨c, tangent⟩ of ``jvp`` in forward mode. Checks values in
-    double precision, and others to what their dtype allows. In double precision a rule that is off
-    by a thousandth is found; one that is wrong in a few entries of a large array alone may hide.
+    ⟨pullback(c), v⟩ in reverse mode and ⟨c, tangent⟩ of ``jvp`` in forward mode. The check is as
+    strict as the dtype allows. In double precision it finds a rule that is off by a thousandth; a
+    rule that is wrong in a few entries of a large array may escape it.
 
     Parameters
     ----------
     fun:
         returns a node or a pytree of nodes, as for ``vjp``.
     order:
-        1: gradients; 2: Hessian-vector products, too (``hvp``; of a value that is not one real
-        number, those of its product with c), against differences of gradients. Needs real numbers
-        in double precision.
+        1: gradients; 2: Hessian-vector products, too (``hvp`` of the value, or of its product with
+        c if it is not one real number), against differences of gradients. Needs real numbers in
+        double precision.
     modes:
-        "forward", "reverse", or both: what is checked to first order.
+        "forward", "reverse", or both: the modes that are checked to first order.
     rtol, atol:
-        what a derivative may differ by, besides rounding errors of the differences.
+        how much a derivative may differ, besides rounding errors of the differences.
     seed:
-        of the directions.
+        the seed of the directions and of the cotangent.
 
     Raises
     ------
     AssertionError
         if they differ. The message has the argument, both numbers, the rates of Taylor's test
-        (``taylor_rates``), and the first model of the graph whose own derivative is wrong: each
-        active call, and each item of a sum, is checked alone, in this process.
+        (``taylor_rates``), and the first model of the graph with a wrong derivative: each active
+        call, and each item of a sum, is checked alone, in this process.
 
     Examples
     --------

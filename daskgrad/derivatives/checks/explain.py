@@ -30,17 +30,17 @@ from daskgrad.graph.delayed import as_model
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
-    """Tells what became of calls with such arguments in this process, and what will.
+    """Tells whether calls with such arguments are compiled in this process, or when they will be.
 
-    What ``dg.delayed`` was told counts: ``compile``, ``backend``, ``gradient``. All floating-point
-    arguments are taken to be differentiated. The model runs twice; its errors are its own.
+    The options of ``dg.delayed`` count: ``compile``, ``backend``, ``gradient``. All floating-point
+    arguments are taken to be differentiated. The model runs twice; its errors are raised.
 
     Returns
     -------
     str
-        whether there is a program, or when there will be one, its source, and its constants, which
-        are what the model refers to by name, and whether somebody must vouch for the model; or the
-        reason, with file and line, why it is traced at each call.
+        whether there is a program, or when there will be one, its source, its constants (the values
+        that the model refers to by name), and whether somebody must vouch for the model; or the
+        reason, with file and line, why the model is traced at each call.
 
     Examples
     --------
