@@ -184,8 +184,8 @@ class InLine(TaskGraph):
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: CallOfWorkers | None = None
-        self._called = 0.0  # when
-        self._values: dict[Any, Any] = {}  # by key, of tasks that ran in ``compute``
+        self._called = 0.0  # the time of the call
+        self._values: dict[Any, Any] = {}  # results that planned tasks refer to, by key
         self._shown: dict[Any, Any] = {}  # the keys under which observers know tasks
         self._evaluation = key_parts(self.key("value", "node")) if observers.of_tasks else None
         graph.is_watched = self._client is not None
@@ -198,21 +198,21 @@ class InLine(TaskGraph):
             if key in self._direct:
                 self._pending[key] = None
             return super().add(key, fun, *map(self._refer, args), annotations=annotations)
-        given = []
+        values = []
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
-            given.append(
+            values.append(
                 arg.value if kind is KnownResult else results_in(arg) if kind is list else arg
             )
         if key in self._direct:
-            return self._add_sum(key, fun, args, fun(*given))
+            return self._add_sum(key, fun, args, fun(*values))
         if self._policy is None and self._evaluation is None:
-            value = fun(*given)
+            value = fun(*values)
         else:
-            value = self._run(key, args, self.function(key, fun).run_here, tuple(given))
+            value = self._run(key, args, self.function(key, fun).run_here, tuple(values))
         if self._time.put_off():
-            values = [*given, getattr(value, "value", value)]  # it may be a captured one
-            if not self._time.goes_on(largest_array(values)):
+            arrays = [*values, getattr(value, "value", value)]  # it may be a captured one
+            if not self._time.goes_on(largest_array(arrays)):
                 self._hand_over()
         return KnownResult(key, value)
 
@@ -228,10 +228,10 @@ class InLine(TaskGraph):
         return reference
 
     def pick(
-        self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **how: Any
+        self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **options: Any
     ) -> Any:
         if self._is_late or type(source) is not KnownResult:
-            return super().pick(stage, name, fun, self._refer(source), *args, **how)
+            return super().pick(stage, name, fun, self._refer(source), *args, **options)
         picked = KnownResult(None, fun(source.value, *args), name)
         if self._evaluation is not None:
             picked.key = self.key(stage, name)
@@ -244,17 +244,17 @@ class InLine(TaskGraph):
     def shared(self, model: Any) -> Any:
         return super().shared(model) if self._is_late else model
 
-    def _run(self, key: Any, args: Iterable[Any], fun: Callable, *given: Any) -> Any:
+    def _run(self, key: Any, args: Iterable[Any], fun: Callable, *values: Any) -> Any:
         """Runs a task; observers see it, and its inputs, under keys of this evaluation."""
         if self._evaluation is None:
-            return fun(*given)
+            return fun(*values)
         keys = [item.key for item in items_of(args) if isinstance(item, (KnownResult, *REFERENCES))]
         inputs = [self._shown.get(source, source) for source in keys]
         parts = key_parts(key)
         if parts is not None and parts.evaluation != self._evaluation.evaluation:  # a node's key
             name = f"{parts.stage}-{parts.model}-{self._evaluation.evaluation}"
             self._shown[key] = (name, *key[1:], "node")
-        run = functools.partial(fun, *given)
+        run = functools.partial(fun, *values)
         return observers.run_observed(self._shown.get(key, key), inputs, run)
 
     def _hand_over(self) -> None:
@@ -277,7 +277,7 @@ class InLine(TaskGraph):
     # ---- on a cluster
 
     def compute(self, keys: Iterable[Any]) -> Sequence[Any]:
-        """The results of tasks. They need all pending sums, since no node is added in vain."""
+        """The results of tasks; they need all pending sums."""
         if self._client is None:
             return super().compute(keys)
         keys = list(keys)
@@ -395,16 +395,16 @@ def capture_here(
     traced = TracedSum(node.model, summand, inputs)
     are_rows = [node.items.are_rows(field) and not node.items.slices for field in fields]
     firsts, terms = node.items.firsts, traced.no_terms(are_rows)
-    here = TimeHere(max(time.deadline - clock.seconds(), time.seconds))
+    allowed = TimeHere(max(time.deadline - clock.seconds(), time.seconds))
     items: list[Any] = []
 
     def stays() -> bool:
         if dask.base.get_scheduler() is get_sync and not observers.of_tasks:
             return True
-        return here.goes_on(largest_array((inputs, [field[:1] for field in items])))
+        return allowed.goes_on(largest_array((inputs, [field[:1] for field in items])))
 
     done = 0
-    for start, done in runs_here(len(firsts), here.seconds, stays):
+    for start, done in runs_here(len(firsts), allowed.seconds, stays):
         items = node.items.here(start, done)
         traced.add(terms, firsts[start], items)
         if not terms.are_scalars:
