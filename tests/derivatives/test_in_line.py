@@ -331,3 +331,64 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
 
 def test_runs_grow_as_far_as_time_allows():
     assert [growth(spent, 1.0) for spent in (1e-3, 0.03, 0.04, 0.5, 0.6)] == [8, 8, 2, 2, 1]
+
+
+# ------------------------------------------------------------------------------- on a cluster
+
+
+def test_nodes_that_need_no_sum_run_while_workers_evaluate(client, gate):
+    shards = dg.place(list(ROWS))
+
+    def waits(row, x):
+        gate.wait("sum")
+        return np.dot(row, x)
+
+    def meanwhile(x):
+        gate.wait_for(2)
+        gate.open()
+        return np.sum(x)
+
+    node = dg.delayed(meanwhile, compile=False)
+    gradient = dg.grad(lambda x: dg.map_sum(waits, shards, x) * 2.0 + node(x))
+    assert_allclose(gradient(X), 2.0 * ROWS.sum(axis=0) + 1.0)
+
+
+def test_an_error_beside_a_sum_gives_the_sum_up(client, gate, log):
+    shards = dg.place(list(ROWS))
+
+    def waits(row, x):
+        with log.open("a") as file:
+            file.write("x\n")
+        gate.wait("sum")
+        return np.dot(row, x)
+
+    def fails(x):
+        gate.wait_for(2)
+        raise ArithmeticError("no")
+
+    node = dg.delayed(fails, compile=False)
+    with pytest.raises(ArithmeticError, match="no"):
+        dg.grad(lambda x: dg.map_sum(waits, shards, x) + node(x))(X)
+    gate.open()
+    assert_allclose(dg.grad(lambda x: dg.map_sum(dot, shards, x))(X), dg.grad(by_graph)(X))
+    assert log.read_text().count("x") < N, "the workers went on"
+
+
+def by_graph(x):
+    return dg.map_sum(dot, ROWS, x)
+
+
+def test_sums_of_sums_on_a_cluster(client):
+    """A call for the first ones together, and one for each that needs another's result."""
+    shards = dg.place(list(ROWS))
+
+    def objective(items, x):
+        first = dg.map_sum(dot, items, x)
+        second = dg.map_sum(lambda row, y: np.tanh(row[0] * y), items, first * 1e-9)
+        third = dg.map_sum(lambda number, y: number * y**2, list(NUMBERS), second)
+        return first * 1e-3 + third + dg.map_sum(dot, items, x * 0.5)
+
+    value, gradient = dg.value_and_grad(lambda x: objective(shards, x))(X)
+    with client.as_current(), dask.config.set({"daskgrad.resident.enabled": False}):
+        expected = dg.value_and_grad(lambda x: objective(shards, x))(X)
+    assert bits((value, gradient)) == bits(expected)
