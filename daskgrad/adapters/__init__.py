@@ -39,11 +39,8 @@ def __dir__() -> list[str]:
 
 
 def in_this_context(fun: Callable) -> Callable:
-    """A function that sees, in any thread, the client and the settings of the code around this.
-
-    Samplers and frameworks call from threads of their own, which know nothing of
-    ``with client.as_current()`` and ``with dg.debug_nans()`` in the user's thread.
-    """
+    """A function that has, in any thread, the client and the settings of this context: samplers and
+    frameworks call from threads of their own."""
     context = copy_context()
 
     def call(*args: Any) -> Any:
@@ -58,10 +55,8 @@ def value_of(fun: Callable, name: str) -> Callable[[Sequence[Any]], Any]:
 
 
 def gradients_of(fun: Callable) -> Callable[[Sequence[int], Sequence[Any]], tuple[Any, tuple]]:
-    """A function that returns the value and the gradients of some arguments, in any thread.
-
-    It takes the numbers of these arguments, and a list of all arguments.
-    """
+    """A function that returns the value and some gradients, in any thread; it takes the numbers of
+    the arguments to differentiate, and all arguments."""
     derivative = functools.cache(functools.partial(value_and_grad, fun))
 
     @in_this_context

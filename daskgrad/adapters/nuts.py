@@ -113,11 +113,8 @@ def drawn(sampler: Any, density: "Density") -> Any:
 
 
 class Density:
-    """Value and gradient at a vector, for several threads; ``errors`` holds the models' errors.
-
-    At an error nutpie would end the process's threads, and print their stacks. So nutpie gets a
-    divergence instead, and the waiting thread raises the error.
-    """
+    """Value and gradient at a vector. An error would make nutpie end the process's threads: so it
+    gets a divergence, and the waiting thread raises the first of the ``errors``."""
 
     def __init__(self, log_density: Callable, raveling: Raveling):
         self.errors: list[Exception] = []

@@ -76,10 +76,8 @@ def as_torch(fun: Callable) -> Callable:
 
 
 def once_differentiated(name: str, torch: Any) -> Callable:
-    """A function of a gradient and the tensors that it depends on; returns the gradient.
-
-    So PyTorch knows of these tensors: without them it would take a second derivative for zero.
-    """
+    """A function that returns its first argument, a gradient, and takes the tensors that this
+    depends on: PyTorch, if it knew nothing of them, would take second derivatives for zero."""
 
     class Once(torch.autograd.Function):
         @staticmethod

@@ -127,11 +127,8 @@ def both_passes(
 def compute_unknown(
     compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]
 ) -> list[Any]:
-    """The results that references stand for.
-
-    Some are known: of tasks that ran when they were added, and the cotangent of an output that is
-    itself a variable.
-    """
+    """The results that references stand for; some are known, and so is the cotangent of an output
+    that is itself a variable."""
     keys = [ref.key for ref in references if not isinstance(ref, Cotangent | KnownResult)]
     computed = iter(compute(keys) if keys else ())
 
@@ -146,11 +143,8 @@ def compute_unknown(
 def evaluate_again_if_lost(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
-    """Evaluates, and repeats that if results were lost with workers or in a restart.
-
-    Before it repeats, it places lost items again and calls ``prepare``, which computes again what
-    the evaluation uses. Raises the error if nothing can be restored.
-    """
+    """Evaluates, and repeats that if results were lost with workers or in a restart; raises the
+    error if nothing can be restored. ``prepare`` computes again what the evaluation uses."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
     is_lost = False

@@ -75,16 +75,12 @@ def hvp(
 
 
 class HessianProduct(NamedTuple):
-    """A recorded Hessian-vector product: the gradient of the tangent of a function, if it has one.
-
-    ``pushed``: the tangents of the variables. ``constant_terms``: the nodes that no tangent depends
-    on; their values must be numbers.
-    """
+    """A recorded Hessian-vector product: the gradient of a function's tangent, if it has one."""
 
     recorded: RecordedFunction
-    pushed: list[Variable]
+    pushed: list[Variable]  # the tangents of the variables
     tangent: Node | None
-    constant_terms: list[Node]
+    constant_terms: list[Node]  # no tangent depends on them; their values must be numbers
 
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""

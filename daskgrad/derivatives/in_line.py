@@ -61,12 +61,8 @@ LARGE = 2**16  # bytes of a call: from here on threads run models side by side
 
 
 def seconds_in_line(graph: Graph, client: Client | None) -> float:
-    """How many seconds an evaluation may run in the calling thread; zero: not at all.
-
-    Dask gets nodes with annotations and other Dask collections, and sums over items that are
-    results of tasks or on a cluster, unless the workers evaluate them directly. Nothing runs in
-    line where ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks.
-    """
+    """How many seconds an evaluation may run in the calling thread; zero: not at all, also if
+    ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks."""
     if is_debugging() or not all(is_plain(node, client) for node in graph.order):
         return 0.0
     if client is None:
@@ -86,6 +82,7 @@ def is_resident(graph: Graph, client: Client) -> bool:
 
 
 def is_plain(node: Node, client: Client | None) -> bool:
+    """Whether a node has no annotations, and takes nothing that Dask computes."""
     is_from_elsewhere = isinstance(node, Constant) and is_collection(node.value)
     if isinstance(node, ReductionNode):
         is_from_elsewhere = not (node.is_on(client) or node.items.is_here)
@@ -124,8 +121,8 @@ class TimeHere:
     def goes_on(self, bytes_of_call: int) -> bool:
         """Whether the calling thread remains the best place when the time is up; starts anew then.
 
-        Models of small arrays hold Python's lock nearly all the time, so that threads take turns.
-        Models of large arrays release it; so do models that wait for a file or a service.
+        Models of small arrays hold Python's lock, so that threads take turns. Models of large
+        arrays release it; so do models that wait for a file or a service.
         """
         is_busy = idle_seconds() <= self._idle
         is_best = is_busy and bytes_of_call < LARGE and uses_threads()
@@ -152,15 +149,12 @@ def uses_threads() -> bool:
 
 @carrier
 class KnownResult:
-    """The result of a task that has run, instead of a reference to it.
+    """The result of a task that has run, instead of a reference to it."""
 
-    A part of a result gets a ``key``, of this ``name``, when one is needed.
-    """
-
-    key: Any
+    key: Any  # None for a part of a result until a key, of this ``name``, is needed
     value: Any
     name: str = ""
-    reference: Any = None  # for tasks that run later, where there are any
+    reference: Any = None  # for tasks that run later
 
 
 class InLine(TaskGraph):
@@ -442,11 +436,8 @@ def join_items(
 
 
 def runs_here(count: int, seconds: float, stays: Callable[[], bool]) -> Iterator[tuple[int, int]]:
-    """The runs of blocks to be evaluated here, (start, stop).
-
-    They grow until the time is up; as long as the sum ``stays``, more of the last length follow.
-    All blocks before each question are one subtree.
-    """
+    """The runs of blocks to evaluate here, (start, stop): they grow until the time is up, and go on
+    as long as the sum ``stays``; all blocks before each such question are one subtree."""
     begin = clock.seconds()
     done, stop = 0, 1
     while done < stop:
@@ -460,10 +451,8 @@ def runs_here(count: int, seconds: float, stays: Callable[[], bool]) -> Iterator
 
 
 def growth(spent: float, limit: float) -> int:
-    """The factor by which a run may be longer than all before it, which took the time ``spent``.
-
-    A power of two, so that all are one subtree; far from the limit, since later blocks may be slow.
-    """
+    """How much longer than all before a run makes them, a power of two: all are then one subtree.
+    It stays far from the limit, since later blocks may be slow."""
     if spent * 32 < limit:
         return 8
     return 2 if spent * 2 <= limit else 1
@@ -472,10 +461,8 @@ def growth(spent: float, limit: float) -> int:
 def capture_with_dask(
     node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int, fields: int
 ) -> tuple[list[tuple[Any, Captured]], list[list[Leaves]]]:
-    """Has Dask evaluate the blocks from number ``done`` on: the sum of each subtree.
-
-    Also the items' cotangents, for each differentiated field, block by block.
-    """
+    """Lets Dask evaluate the blocks from number ``done`` on: the sum of each subtree, and the
+    items' cotangents for each differentiated field, block by block."""
     tasks = TaskGraph(where())
     shared = [tasks.constant(value, node.name) for value in inputs]
     data = node.items.blocks(tasks, node.name)
@@ -494,10 +481,8 @@ def capture_with_dask(
 
 
 def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """The subtrees of the blocks from ``start`` on: (start, stop, place in the tree).
-
-    From block 0 on they are 0-1, 1-2, 2-4, 4-8 ...
-    """
+    """The subtrees of the blocks from ``start`` on: (start, stop, place in the tree); from 0 on
+    they are 0-1, 1-2, 2-4, 4-8 ..."""
     while start < count:
         size = start & -start or 1
         yield start, min(start + size, count), (size.bit_length() - 1, start // size)

@@ -257,12 +257,9 @@ def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
 
 
 def warn_of_shipping(graph: Graph, client: Any) -> None:
-    """Warns when the items of a sum are sent to a cluster for the third time.
-
-    The sum's name and the first array among the items identify them. Under ``debug_nans`` items
-    are always sent, so it does not warn.
-    """
-    if client is None or is_debugging():
+    """Warns when the items of a sum are sent to a cluster for the third time; the sum's name and
+    the first array among the items identify them."""
+    if client is None or is_debugging():  # under ``debug_nans`` items are always sent
         return
     sent = _sent.setdefault(client, {})
     for name, items in items_sent(graph):
@@ -324,10 +321,7 @@ def as_rows_wanted(sparse: Sparse, name: str) -> RowsWanted:
 
 
 def ask_for_rows(variables: Sequence[Variable], wanted: RowsWanted, name: str) -> None:
-    """Asks for rows as the gradients of some leaves.
-
-    ValueError for a path that names no array with a gradient.
-    """
+    """Asks for rows as the gradients of some leaves; ValueError for a path that names no array."""
     paths = () if isinstance(wanted, bool) else wanted
     unused = set(paths)
     for variable in variables:

@@ -204,10 +204,8 @@ class SlopesAlongGraph(Tangents):
 
 
 def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None:
-    """The value with its slopes; ``None`` if products along the whole graph are quicker.
-
-    They are if a model takes more than half as many, or a node is no plain call.
-    """
+    """The value with its slopes; ``None`` if products along the whole graph are quicker: if a model
+    takes more than half as many, or a node is no plain call."""
     if graph.output not in graph.active or not all(map(has_structure, graph.active)):
         return None
     most = FEW

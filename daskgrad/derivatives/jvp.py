@@ -72,10 +72,8 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 def record_at(
     primals: Any, tangents: Any, fun: Callable, derivative: str, with_zeros: bool = True
 ) -> RecordedFunction:
-    """A call of ``fun`` with variables for the primals that have a derivative.
-
-    Without ``with_zeros`` a primal is a constant if its tangent is ``None``.
-    """
+    """A call of ``fun`` with variables for the primals that have a derivative; without
+    ``with_zeros`` a primal is a constant if its tangent is ``None``."""
     require_function(fun, derivative)
     name = function_name(fun)
     require_tangents(primals, tangents, derivative, name)
@@ -112,11 +110,8 @@ def submatrices(
     are_columns: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """A tree of trees of submatrices, from the rows of a matrix, or from its columns.
-
-    A row belongs to one entry of the value and has the shapes of the argument's leaves; a column
-    belongs to one entry of the argument. ``sparse``: as SciPy's arrays, with all entries.
-    """
+    """A tree of trees of submatrices, from the rows of a matrix (the argument's leaves for an entry
+    of the value), or from its columns; ``sparse``: as SciPy's arrays, with all entries."""
     outer, inner = flatten(value)[0], flatten(argument)[0]
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 

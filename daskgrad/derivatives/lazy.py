@@ -105,11 +105,8 @@ def stand_in(variable: Variable) -> Any:
 def overlapping(
     wrt: Variable, parts: Sequence[Variable], arrived: dict[Variable, Any]
 ) -> list[tuple[int, Any]]:
-    """The cotangents that arrived at a variable, its containers and its parts, outermost first.
-
-    Each comes with the index of its first leaf, counted from the variable's first. ``parts``: the
-    parts of the root that a cotangent arrived at, sorted by their leaves.
-    """
+    """The cotangents that arrived at a variable, its containers and its parts, outermost first;
+    each with the index of its first leaf, counted from the variable's first."""
     first, last = wrt.first_leaf, wrt.first_leaf + len(wrt.leaves)
     begin = bisect_left(parts, first, key=lambda part: part.first_leaf)
     end = bisect_left(parts, last, key=lambda part: part.first_leaf)
@@ -137,11 +134,8 @@ def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotang
 
 
 def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
-    """The part of a cotangent that belongs to ``count`` leaves, and its first index among them.
-
-    ``start``: the index of the cotangent's first leaf among them. The cotangent of a container may
-    begin before them and end after them.
-    """
+    """The part of a cotangent that belongs to ``count`` leaves, and its first index among them; a
+    container's begins at a negative ``start``, or ends after them."""
     if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
     return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])

@@ -109,10 +109,8 @@ def require_dot() -> None:
 
 
 def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:
-    """The tasks of both passes; the keys of the variables and of their cotangents; the shapes.
-
-    Without a seed, a task makes ones for the output's cotangent.
-    """
+    """The tasks of both passes; the keys of variables with their cotangents'; and the shapes.
+    Without a seed, a task makes ones for the output's cotangent."""
     tasks = TaskGraph(where())
     forward = build_forward(graph, tasks, is_lazy=True)
     arrived = {}

@@ -42,10 +42,8 @@ from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, f
 
 
 def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
-    """Takes a cotangent out of ``arrived``; the caller alone has its arrays.
-
-    They are copied if anybody else holds them, their memory, or the cotangent.
-    """
+    """Takes a cotangent out of ``arrived``; copies arrays if anybody else holds them, their memory,
+    or the cotangent."""
     if isinstance(arrived[key], Seed):
         return arrived.pop(key)
     leaves, holders, of_leaves = count_references(arrived, key)
@@ -149,10 +147,7 @@ class RecordedFunction:
         )
 
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
-        """The gradient of each variable; warns of variables that the output does not depend on.
-
-        ``is_last``: the cotangents are taken out of ``arrived``, for no further use.
-        """
+        """As ``gather_gradients``; warns of variables that the output does not depend on."""
         gradients, independent = gather_gradients(self.variables, arrived, is_last)
         warn_of_independent(independent, self.name)
         return gradients
@@ -170,11 +165,8 @@ class RecordedFunction:
 def gather_gradients(
     variables: Sequence[Variable], arrived: dict[Variable, Cotangent], is_last: bool = False
 ) -> tuple[list[Any], list[Variable]]:
-    """The gradient of each variable, from the cotangents of its parts.
-
-    Also the variables that no cotangent arrived at. ``is_last``: takes the cotangents from the
-    dict.
-    """
+    """The gradient of each variable, from the cotangents of its parts; and the variables that no
+    cotangent arrived at. ``is_last``: takes the cotangents from the dict."""
     gradients, independent, parts = [], [], by_root(arrived)
     for root in variables:
         cotangents_of_parts = [

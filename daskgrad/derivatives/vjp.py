@@ -118,11 +118,8 @@ class ForwardPass(NamedTuple):
 
 
 class HeldForwardPass:
-    """A forward pass that was run, and its results, for the pullbacks of any number of cotangents.
-
-    The forward pass runs again if its results are gone: all workers that had them died, the cluster
-    was restarted, or another cluster is active now. It must have the same value.
-    """
+    """A forward pass that was run, for the pullbacks of any number of cotangents; it runs again if
+    its results are gone (dead workers, a restart, another client), with the same value."""
 
     def __init__(self, graph: Graph):
         self._graph = graph

@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from samples import askew
 
 import daskgrad as dg
+from daskgrad.autodiff.models import determinism, tracing
 from daskgrad.derivatives import in_line as inline
 from daskgrad.derivatives.in_line import InLine, growth, subtrees_from
 from daskgrad.graph.variables import Variable
@@ -376,6 +377,17 @@ def test_an_error_beside_a_sum_gives_the_sum_up(client, gate, log):
 
 def by_graph(x):
     return dg.map_sum(dot, ROWS, x)
+
+
+def test_on_a_cluster_fingerprints_are_taken(client, monkeypatch):
+    """The cluster may run tasks again that are handed over later."""
+    taken = []
+    for module in (determinism, tracing):
+        take = module.fingerprint
+        monkeypatch.setattr(module, "fingerprint", lambda x, f=take: taken.append(x) or f(x))
+    shards, node = dg.place(list(ROWS)), dg.delayed(mixed, compile=False)
+    dg.grad(lambda x: dg.map_sum(dot, shards, node(node(x))))(X)
+    assert taken
 
 
 def test_sums_of_sums_on_a_cluster(client):

@@ -40,19 +40,14 @@ def require_order(order: Any) -> None:
 
 
 class Checked(NamedTuple):
-    """A function that is checked at some arguments.
+    """A function that is checked at some arguments."""
 
-    ``fun`` returns a node or a pytree of nodes, ``evaluate`` the value without any derivative.
-    ``pull`` maps a cotangent of the value at ``args`` to the cotangents of these. ``labels``: the
-    arguments' names in messages.
-    """
-
-    fun: Callable[..., Any]
-    evaluate: Callable[..., Any]
-    pull: Callable[[Any], Sequence[Any]]
+    fun: Callable[..., Any]  # returns a node or a pytree of nodes
+    evaluate: Callable[..., Any]  # returns the value
+    pull: Callable[[Any], Sequence[Any]]  # from a cotangent of the value at ``args``
     args: tuple
     name: str
-    labels: Sequence[str]
+    labels: Sequence[str]  # of the arguments, in messages
 
     @classmethod
     def of(cls, fun: Callable, args: tuple) -> "Checked":
