@@ -1,4 +1,4 @@
-"""Evaluation: runs graphs in the calling thread or with Dask, and repeats what was lost."""
+"""Evaluation: runs graphs in the calling thread or with Dask, and again if results are lost."""
 
 import contextlib
 import math
@@ -144,7 +144,7 @@ def evaluate_again_if_lost(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
     """Evaluates, and repeats that if results were lost with workers or in a restart; raises the
-    error if nothing can be restored. ``prepare`` computes again what the evaluation uses."""
+    error if nothing can be restored. ``prepare`` restores results that the evaluation uses."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
     is_lost = False

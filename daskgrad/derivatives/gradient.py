@@ -116,8 +116,8 @@ def value_and_grad(
     Parameters
     ----------
     fun:
-        ordinary Python that calls models on its arguments and returns one node, whose value is a
-        real floating-point number.
+        ordinary Python that calls models on its arguments and returns one node, of one real
+        floating-point number.
     argnums:
         which arguments to differentiate: a number gives the bare gradient, a sequence a tuple. They
         may be pytrees of float or complex arrays.

@@ -1,4 +1,4 @@
-"""Hessians: products with vectors, along the graph, and what follows from them.
+"""Hessians: products with vectors along the graph, from which the matrices are made.
 
 The Hessian-vector product of a function f is the gradient of its tangent <∇f(x), v>: H v with
 respect to x, and ∇f(x) with respect to v. The tangent is a graph like any other, with one node for
@@ -45,9 +45,8 @@ def hvp(
 ) -> tuple[tuple, tuple]:
     """The gradient of ``fun`` and the product of its Hessian with ``tangents``.
 
-    ``fun`` returns one node, whose value is one real number. Both results are tuples, one entry a
-    primal, as a pullback of ``vjp`` returns. Costs a run of each model, and some three to four
-    times a gradient.
+    ``fun`` returns one node, of one real number. Both results are tuples, one entry a primal, as a
+    pullback of ``vjp`` returns. Costs a run of each model, and some three to four times a gradient.
 
     ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
     primal's part of the results is still there. SciPy's ``hessp`` is

@@ -291,7 +291,7 @@ class InLine(TaskGraph):
         return [self._values[key] for key in keys]
 
     def abandon(self) -> None:
-        """Gives up what the workers evaluate, if they still do."""
+        """Gives up the sums that workers evaluate."""
         if self._call is not None:
             self._call.abandon()
 
@@ -330,7 +330,7 @@ class InLine(TaskGraph):
         return captured
 
     def _finish(self, keys: Iterable[Any], later: Sequence[Any]) -> None:
-        """Runs what the keys need, or has the cluster run it when the time is up."""
+        """Runs the tasks that the keys need, or lets the cluster run them when the time is up."""
         for key in self.needed(keys, self._values):
             if self._time.is_late():
                 self._values.update(self._on_cluster(keys, later))
@@ -340,7 +340,7 @@ class InLine(TaskGraph):
             self._time.put_off()
 
     def _on_cluster(self, keys: Iterable[Any], later: Sequence[Any]) -> dict[Any, Any]:
-        """The results of what the keys need, as far as they or ``later`` keys use them."""
+        """The results of the tasks that the keys need, if these or ``later`` keys use them."""
         running = dict.fromkeys(self.needed(keys, self._values))
         others = [key for key in self.needed(later, self._values) if key not in running]
         used = {*keys, *later, *[source for key in others for source in self.inputs(key)]}
@@ -384,7 +384,7 @@ def largest_array(values: Any) -> int:
 def capture_here(
     node: ReductionNode, graph: Graph, inputs: Sequence[Any], time: TimeHere
 ) -> Captured:
-    """A sum over items that are here, as far as there is time; what is left is Dask's then."""
+    """A sum over items that are here, as far as there is time; the other blocks are Dask's then."""
     summand, fields = node.summand(graph), node.active_fields(graph)
     traced = TracedSum(node.model, summand, inputs)
     are_rows = [node.items.are_rows(field) and not node.items.slices for field in fields]

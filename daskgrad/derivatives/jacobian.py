@@ -181,7 +181,7 @@ UNIT = delayed(unit_slopes, name="slopes")
 
 
 class SlopesAlongGraph(Tangents):
-    """Records nodes whose values have slopes; a model's may take ``most`` products."""
+    """Records nodes of values with slopes; a model's slopes may take ``most`` products."""
 
     def __init__(self, graph: Graph, variables: Sequence[Variable], most: int):
         super().__init__(graph, {})
@@ -226,7 +226,7 @@ def entries_of(variable: Variable) -> int:
 
 
 def has_structure(node: Node) -> bool:
-    """Whether a node is a variable, or a call whose backend knows which entries depend on which."""
+    """Whether a node is a variable, or a call of a backend that knows its dependences."""
     if isinstance(node, Variable):
         return True
     is_call = type(node) in (CallNode, ExpressionNode, ItemNode)

@@ -89,14 +89,13 @@ def tangent_variables(
     recorded: RecordedFunction, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
-    pairs = list(zip(recorded.variables, tangents, strict=True))
-    checked = [
-        checked_tangent(tangent, variable.primal, variable.name) for variable, tangent in pairs
-    ]
-    return {
-        variable: (copy_variable(tangent, f"tangent of {variable.name}"),)
-        for (variable, _), tangent in zip(pairs, checked, strict=True)
-    }
+
+    def tangent_variable(variable: Variable, tangent: Any) -> Variable:
+        checked = checked_tangent(tangent, variable.primal, variable.name)
+        return copy_variable(checked, f"tangent of {variable.name}")
+
+    pairs = zip(recorded.variables, tangents, strict=True)
+    return {variable: (tangent_variable(variable, tangent),) for variable, tangent in pairs}
 
 
 # -------------------------------------------------------------------------------------------------

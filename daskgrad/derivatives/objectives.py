@@ -122,7 +122,7 @@ def as_variable(leaf: Any) -> Any:
 
 
 class RecordedObjective:
-    """An objective whose call is recorded; ``context``: BLAS's setting for that."""
+    """An objective that records a call; ``context``: BLAS's setting for that."""
 
     def __init__(self, objective: Objective, seconds: float):
         self._objective, self._seconds = objective, seconds

@@ -56,7 +56,7 @@ def per_item(
     model:
         a plain function, or what ``delayed`` made of one; returns one real number.
     items:
-        what ``map_sum`` takes, except variables and lists of nodes.
+        as for ``map_sum``, except variables and lists of nodes.
     argnums:
         which of the shared arguments to differentiate, counted from 0 after the item.
     gradient:

@@ -1,4 +1,4 @@
-"""One call of a user's function, with variables in the place of what is differentiated.
+"""Recording: one call of a user's function, with variables for some arguments.
 
 ``fun`` is ordinary Python that calls models. It runs once, in the calling thread.
 """
@@ -137,7 +137,7 @@ class RecordedFunction:
         return graph
 
     def in_places(self, results: Sequence[Any]) -> tuple:
-        """One entry for each argument, with ``None`` leaves for those that are not variables."""
+        """One entry for each argument; ``None`` leaves for an argument that is no variable."""
         by_number = dict(zip(self.numbers, results, strict=True))
         return tuple(
             [

@@ -1,4 +1,4 @@
-"""Pullbacks of functions: vjp, whose forward pass is held for any number of cotangents."""
+"""Pullbacks of functions: vjp holds a forward pass, for any number of cotangents."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""First wrong rule: the model whose rule makes a derivative wrong.
+"""First wrong rule: the model that makes a derivative wrong.
 
 Each call of an active node, and each term of a sum, is checked alone at the values of its inputs,
 in the order of the graph and in the calling thread.
@@ -30,7 +30,7 @@ Check = Callable[[Checked], Fault | None]
 
 
 def find_wrong_rule(checked: Checked, check: Check) -> str:
-    """A sentence that names the first call whose own derivative is wrong."""
+    """A sentence that names the first call with a wrong derivative."""
     graph, calls = recorded_calls(checked)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a term need not depend on every argument
