@@ -61,8 +61,8 @@ class SumEstimator(BASE):  # type: ignore[misc,valid-type]
         X, y = VALIDATION.validate_data(self, X, y, dtype=np.float64)
 
         def block(rows: Any, parameters: Any) -> Any:
-            block_of_X, targets = rows
-            return self.loss(block_of_X, targets, parameters)
+            features, targets = rows
+            return self.loss(features, targets, parameters)
 
         def total(parameters: Any) -> Node:
             data = reduce_sum(block, zip_items(X, y), parameters)
