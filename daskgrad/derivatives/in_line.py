@@ -54,6 +54,7 @@ from daskgrad.tasks.task_graph import LOCAL, TaskGraph, Where, where
 
 CLUSTER_SECONDS = 0.1  # before the cluster gets the remaining tasks: a graph takes as long there
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: a quicker one runs here
+NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of a call: from here on threads run models side by side
 
 
@@ -93,16 +94,23 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 
 class TimeHere:
-    """The time that tasks may run in the calling thread; tells whether they wait in it."""
+    """The time that tasks may run in the calling thread; tells whether they wait in it.
 
-    __slots__ = ("_idle", "deadline", "seconds")
+    To hand ``nodes`` over takes far longer than a pause of the first ones (an import, a compiler,
+    a busy machine). So one slow task does not count, unless to hand them over took less time.
+    """
 
-    def __init__(self, seconds: float):
+    __slots__ = ("_idle", "_pause", "_seen", "deadline", "seconds")
+
+    def __init__(self, seconds: float, nodes: int = 0):
         self.seconds = seconds
+        self._pause = nodes * NODE_TASKS * TASK_SECONDS
         self._begin()
+        self.deadline += self._pause / 40
 
     def _begin(self) -> None:
-        self.deadline = clock.seconds() + self.seconds
+        self._seen = clock.seconds()
+        self.deadline = self._seen + self.seconds
         self._idle = idle_seconds()
 
     def is_late(self) -> bool:
@@ -110,12 +118,19 @@ class TimeHere:
 
     def put_off(self) -> bool:
         """Adds the time that Dask would have taken for a task; returns whether it is late."""
+        now = clock.seconds()
+        spent, self._seen = now - self._seen, now
         self.deadline += TASK_SECONDS
-        return clock.seconds() > self.deadline
+        if now > self.deadline and self.seconds < spent < self._pause:
+            self.deadline += spent
+            self._pause = 0.0
+            self._idle = idle_seconds()
+        return now > self.deadline
 
     def leave_out(self, begin: float) -> None:
         """Does not count the time since ``begin``, which had its own limit."""
-        self.deadline += clock.seconds() - begin
+        self._seen = clock.seconds()
+        self.deadline += self._seen - begin
         self._idle = idle_seconds()
 
     def goes_on(self, bytes_of_call: int) -> bool:
@@ -173,12 +188,13 @@ class InLine(TaskGraph):
         self._graph = graph
         self._direct = direct
         self._client = direct.client
-        self._time = TimeHere(seconds)
+        self._time = TimeHere(seconds, len(graph.order))
         self._is_late = False
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: CallOfWorkers | None = None
         self._called = 0.0  # the time of the call
+        self._is_sent = True
         self._values: dict[Any, Any] = {}  # results that planned tasks refer to, by key
         self._shown: dict[Any, Any] = {}  # the keys under which observers know tasks
         self._evaluation = key_parts(self.key("value", "node")) if observers.of_tasks else None
@@ -192,6 +208,8 @@ class InLine(TaskGraph):
             if key in self._direct:
                 self._pending[key] = None
             return super().add(key, fun, *map(self._refer, args), annotations=annotations)
+        if not self._is_sent:
+            self._flush()
         values = []
         for arg in args:  # a loop: all that is done here is done for every task
             kind = type(arg)
@@ -310,7 +328,13 @@ class InLine(TaskGraph):
         ]
         self._called = clock.seconds()
         self._call = call_workers(self._client, sums)
+        self._is_sent = False
+
+    def _flush(self) -> None:
+        """Waits a moment until the workers have their requests, before anything runs beside."""
+        assert self._call is not None
         self._call.flush()
+        self._is_sent = True
 
     def _results_of_call(self, keys: Sequence[Any]) -> Sequence[Any]:
         assert self._call is not None
@@ -320,10 +344,12 @@ class InLine(TaskGraph):
             self._direct[keys[error.number]].note_array_terms()
             raise
         self._time.leave_out(self._called)
-        self._call = None
+        self._call, self._is_sent = None, True
         return results
 
     def _capture(self, key: Any, inputs: Sequence[Any]) -> Captured:
+        if not self._is_sent:
+            self._flush()
         begin = clock.seconds()
         captured = capture_here(self._direct[key], self._graph, inputs, self._time)
         self._time.leave_out(begin)

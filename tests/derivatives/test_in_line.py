@@ -223,6 +223,31 @@ def test_quick_tasks_are_not_handed_over_however_many_there_are(
     assert bool(handed_over) is not are_here
 
 
+PAUSES = {  # in seconds, at the first of so many nodes; to hand one over takes 2 ms
+    "shorter than to hand the nodes over": (40, [0.05], True),
+    "longer than that": (40, [0.1], False),
+    "a second one": (40, [0.05, 0.05], False),
+    "several short ones": (4_000, [0.05] * 4, True),
+}
+
+
+@pytest.mark.parametrize(("count", "pauses", "are_here"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_at_the_first_tasks_hands_nothing_over(count, pauses, are_here, clock, handed_over):
+    """As an import, a compiler or the garbage collector makes one."""
+    left = iter(pauses)
+
+    def model(x):
+        clock.move(next(left, 0.0))
+        return np.sum(x**2)
+
+    energy = dg.delayed(model)
+    with dask.config.set({"daskgrad.inline.seconds": 0.02}):
+        gradient = dg.grad(lambda x: dg.sum([energy(x) for _ in range(count)]))(X)
+    assert bool(handed_over) is not are_here
+    assert next(left, None) is None
+    assert_allclose(gradient, 2.0 * count * X)
+
+
 def test_no_variable_outlives_its_call(monkeypatch):
     """It would get a copy of its argument."""
     copied = []
