@@ -17,7 +17,6 @@ from schedulers import SCHEDULERS, use_scheduler
 from waiting import SLOW, Clock, Gate
 
 from daskgrad.autodiff.values import clock as package_clock
-from daskgrad.derivatives import in_line
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
@@ -68,7 +67,7 @@ def random():
 def clock(monkeypatch):
     """The package's clock in this process, which stands still until the test moves it."""
     clock = Clock()
-    for name in ("seconds", "processor_seconds", "thread_seconds"):
+    for name in ("seconds", "thread_seconds"):
         monkeypatch.setattr(package_clock, name, clock.seconds)
     return clock
 
@@ -105,12 +104,6 @@ def on_schedulers(request):
     else:
         with dask.config.set({"daskgrad.inline.seconds": 0}):
             yield
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_timed():
-    """Evaluations go where they would in a new process, whatever tests ran before."""
-    in_line._kinds.clear()
 
 
 @pytest.fixture(scope="session")

@@ -40,10 +40,10 @@ class SumEstimator(BASE):  # type: ignore[misc,valid-type]
             def predict(self, X):
                 return np.exp(X @ self.parameters_["w"] + self.parameters_["b"])
 
-    ``start`` returns a pytree of parameters; ``loss`` is the constituent model, of a block of rows,
-    their targets and the parameters; ``penalty`` a model of the parameters, none if not written;
-    ``max_iter``, where there is one, a limit of iterations. ``score`` is that of scikit-learn's
-    mixins. Blocks of rows run in parallel tasks.
+    ``start`` returns a pytree of parameters. ``loss`` is a model of a block of rows, their targets
+    and the parameters; blocks run in parallel tasks. ``penalty``, if there is one, is a model of
+    the parameters. ``max_iter``, if there is one, limits the iterations. ``score`` comes from
+    scikit-learn's mixins.
 
     ``fit`` sets ``parameters_``, ``n_features_in_``, ``n_iter_``, and ``loss_``, the minimum.
     """
@@ -61,8 +61,8 @@ class SumEstimator(BASE):  # type: ignore[misc,valid-type]
         X, y = VALIDATION.validate_data(self, X, y, dtype=np.float64)
 
         def block(rows: Any, parameters: Any) -> Any:
-            own, targets = rows
-            return self.loss(own, targets, parameters)
+            features, targets = rows
+            return self.loss(features, targets, parameters)
 
         def total(parameters: Any) -> Node:
             data = reduce_sum(block, zip_items(X, y), parameters)
@@ -70,12 +70,13 @@ class SumEstimator(BASE):  # type: ignore[misc,valid-type]
 
         fun, x0, unravel = flat(total, self.start(X, y))
         options = {"maxiter": getattr(self, "max_iter", 15_000)}
-        found = OPTIMIZE.minimize(fun, x0, jac=True, method="L-BFGS-B", options=options)
-        if not found.success:
+        minimum = OPTIMIZE.minimize(fun, x0, jac=True, method="L-BFGS-B", options=options)
+        if not minimum.success:
             warnings.warn(
-                f"{type(self).__name__} did not converge in {found.nit} steps: {found.message}",
+                f"{type(self).__name__} did not converge in {minimum.nit} steps: {minimum.message}",
                 EXCEPTIONS.ConvergenceWarning,
                 stacklevel=2,
             )
-        self.parameters_, self.loss_, self.n_iter_ = unravel(found.x), found.fun, found.nit
+        self.parameters_, self.loss_ = unravel(minimum.x), minimum.fun
+        self.n_iter_ = minimum.nit
         return self

@@ -54,8 +54,8 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     ::
 
         flat, x0, unravel = dg.adapters.flat(loss, {"slope": 0.0, "offsets": np.zeros(9)})
-        found = scipy.optimize.minimize(flat, x0, jac=True, hessp=flat.hessp, method="trust-ncg")
-        parameters = unravel(found.x)
+        result = scipy.optimize.minimize(flat, x0, jac=True, hessp=flat.hessp, method="trust-ncg")
+        parameters = unravel(result.x)
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     -------
     tuple
         The function, which returns value and gradient, and has ``hessp`` and ``bounds``; the point
-        as a vector of double precision; and the function that makes a pytree of a vector.
+        as a vector of double precision; and the function that turns a vector into a pytree.
 
     Raises
     ------
@@ -82,8 +82,8 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     >>> def loss(p):
     ...     return dg.delayed(lambda p: np.sum((p["a"] - 1.0) ** 2) + (p["b"] + 2.0) ** 2)(p)
     >>> flat, x0, unravel = dg.adapters.flat(loss, {"a": np.zeros(2), "b": 0.0})
-    >>> found = unravel(minimize(flat, x0, jac=True).x)
-    >>> found["a"].round(4), round(float(found["b"]), 4)
+    >>> minimum = unravel(minimize(flat, x0, jac=True).x)
+    >>> minimum["a"].round(4), round(float(minimum["b"]), 4)
     (array([1., 1.]), -2.0)
     """
     name = require_differentiable(fun, 0, "adapters.flat")
@@ -125,13 +125,13 @@ class FlatResiduals:
         return self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
 
     def sparse_jacobian(self, x: np.ndarray) -> Any:
-        """The same as a sparse array of SciPy's, with the entries that the graph has."""
+        """The matrix as a sparse array of SciPy's, with the entries that the graph has."""
         return self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
 
     def operator(self, x: np.ndarray) -> Any:
-        """The same as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
+        """The matrix as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
 
-        It runs the models forward, and holds what their pullbacks need as long as it is used.
+        It runs the models forward, and holds the residuals of their pullbacks while it is used.
         """
         linalg = imported("scipy.sparse.linalg", "scipy", "a LinearOperator is SciPy's")
         point = self._raveling.unravel(x)
@@ -157,26 +157,26 @@ def flat_residuals(
     ::
 
         residuals, x0, unravel = dg.adapters.flat_residuals(fun, {"rate": 1.0, "sizes": np.ones(3)})
-        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
-        found = scipy.optimize.root(residuals, x0, jac=residuals.jacobian)
-        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.sparse_jacobian)
-        found = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)  # large ones
+        result = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
+        result = scipy.optimize.root(residuals, x0, jac=residuals.jacobian)
+        result = scipy.optimize.least_squares(residuals, x0, jac=residuals.sparse_jacobian)
+        result = scipy.optimize.least_squares(residuals, x0, jac=residuals.operator)  # large ones
 
     Parameters
     ----------
     fun:
-        ordinary Python that calls models on its argument and returns a node or a pytree of nodes,
-        whose values are real arrays and numbers. They are joined in C order.
+        ordinary Python that calls models on its argument and returns a node or a pytree of nodes.
+        Their values are real arrays and numbers, which are joined in C order.
     tree:
         a point, as for ``flat``.
 
     Returns
     -------
     tuple
-        The function of vectors, with the methods ``jacobian``, ``sparse_jacobian`` (many residuals
-        that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``, and
-        ``method="lm"`` takes dense ones alone) and ``operator``; the point as a vector; and the
-        function that makes a pytree of a vector. Errors are those of ``flat``.
+        The function of vectors, with the methods ``jacobian``, ``sparse_jacobian`` (for many
+        residuals that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``;
+        ``method="lm"`` takes dense matrices alone) and ``operator``; the point as a vector; and the
+        function that turns a vector into a pytree. Raises as ``flat``.
 
     Examples
     --------

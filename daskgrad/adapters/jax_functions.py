@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import gradients_of, in_this_context
+from daskgrad.adapters import gradients_of, value_of
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.derivatives.evaluation import compute_value
-from daskgrad.derivatives.inputs import as_number, require_differentiable
+from daskgrad.derivatives.inputs import require_differentiable
 
 
 def as_jax(fun: Callable) -> Callable:
@@ -29,93 +28,73 @@ def as_jax(fun: Callable) -> Callable:
     Returns
     -------
     function
-        A function of JAX's arrays, or pytrees of them, which are NumPy's to ``fun``. Its value has
-        the dtype that the floating ones have together (of complex ones that of their parts), and so
-        single precision unless ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one
-        after another. JAX can differentiate it in reverse mode, once: else it raises an error.
+        A function of JAX's arrays, or pytrees of them; ``fun`` gets NumPy's arrays. The value has
+        the common dtype of the floating arrays (if it is complex, of their parts), and so single
+        precision unless ``jax_enable_x64`` is set. ``jax.vmap`` calls it for each entry, one after
+        another. JAX can differentiate it once, in reverse mode; anything else is an error.
 
         JAX calls back from threads of its own; the client is the one that is active where
-        ``as_jax`` is called. Errors of models reach the caller as JAX's runtime error, with their
-        message.
+        ``as_jax`` is called. An error of a model reaches the caller as JAX's runtime error, with
+        its message.
     """
     name = require_differentiable(fun, 0, "adapters.as_jax")
     jax = imported("jax", "jax", "jax.numpy's arrays are JAX's")
-    calls = Calls(fun, name, jax)
+    evaluate, evaluate_value = gradients_of(fun), value_of(fun, name)
+
+    def is_float(leaf: Any) -> bool:
+        return jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)
+
+    def floats_in(args: Any) -> list[Any]:
+        floats = list(filter(is_float, jax.tree.leaves(args)))
+        if not floats:
+            raise TypeError(f"{name!r} was called on no floating-point number")
+        return floats
+
+    def number_like(args: Any) -> Any:
+        """The shape and dtype of the value."""
+        common = jax.numpy.result_type(*floats_in(args))
+        return jax.ShapeDtypeStruct((), jax.numpy.finfo(common).dtype)
+
+    def call_back(host: Callable, like: Any, args: Any) -> Any:
+        """Lets JAX call a function of NumPy's arrays; its results are ``like`` these."""
+
+        def call(args: Any) -> Any:
+            return host(jax.tree.map(np.asarray, args))
+
+        return jax.pure_callback(call, like, args, vmap_method="sequential")
 
     @jax.custom_vjp
     def called(*args: Any) -> Any:
-        return calls.value(jax.tree.map(jax.numpy.asarray, args))
+        arrays = jax.tree.map(jax.numpy.asarray, args)
+        number = number_like(arrays)
+        return call_back(
+            lambda args: np.asarray(evaluate_value(args), number.dtype), number, arrays
+        )
 
     def forward(*args: Any) -> Any:
         arrays = jax.tree.map(jax.numpy.asarray, args)
-        value, gradients = calls.both(arrays)
+        number = number_like(arrays)
+        numbers = [n for n, arg in enumerate(arrays) if any(map(is_float, jax.tree.leaves(arg)))]
+        like = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in floats_in(arrays)]
+
+        def host(args: Any) -> Any:
+            value, gradients = evaluate(numbers, args)
+            leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
+            return np.asarray(value, number.dtype), list(map(np.asarray, leaves))
+
+        value, gradients = call_back(host, (number, like), arrays)
         return value, (gradients, arrays)
 
     def backward(residuals: Any, cotangent: Any) -> Any:
         gradients, args = residuals
-        rest = iter(gradients)
+        remaining = iter(gradients)
 
         def pulled(leaf: Any) -> Any:
-            if calls.is_float(leaf):
-                return (cotangent * next(rest)).astype(leaf.dtype)
+            if is_float(leaf):
+                return (cotangent * next(remaining)).astype(leaf.dtype)
             return np.zeros(leaf.shape, jax.dtypes.float0)
 
         return jax.tree.map(pulled, args)
 
     called.defvjp(forward, backward)
     return called
-
-
-class Calls:
-    """What JAX calls back, and what it knows of the results before: shapes and dtypes."""
-
-    def __init__(self, fun: Callable, name: str, jax: Any):
-        self._name = name
-        self._jax = jax
-        self._evaluate = gradients_of(fun)
-        self._value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
-
-    def value(self, args: Any) -> Any:
-        """The value alone."""
-        self._numbers(args)
-        number = self._number(args)
-
-        def host(args: Any) -> Any:
-            return np.asarray(self._value_of(self._as_numpy(args)), number.dtype)
-
-        return self._call_back(host, number, args)
-
-    def both(self, args: Any) -> Any:
-        """The value, and the gradients of the floating leaves in their order."""
-        jax, numbers, number = self._jax, self._numbers(args), self._number(args)
-        floats = filter(self.is_float, jax.tree.leaves(args))
-        like = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in floats]
-
-        def host(args: Any) -> Any:
-            value, gradients = self._evaluate(numbers, self._as_numpy(args))
-            leaves = [leaf for leaf in flatten(gradients)[0] if is_differentiable(leaf)]
-            return np.asarray(value, number.dtype), list(map(np.asarray, leaves))
-
-        return self._call_back(host, (number, like), args)
-
-    def is_float(self, leaf: Any) -> bool:
-        return self._jax.numpy.issubdtype(leaf.dtype, self._jax.numpy.inexact)
-
-    def _numbers(self, args: Any) -> list[int]:
-        """The numbers of the arguments that have floating leaves."""
-        leaves = self._jax.tree.leaves
-        numbers = [n for n, arg in enumerate(args) if any(map(self.is_float, leaves(arg)))]
-        if not numbers:
-            raise TypeError(f"{self._name!r} was called on no floating-point number")
-        return numbers
-
-    def _number(self, args: Any) -> Any:
-        floats = filter(self.is_float, self._jax.tree.leaves(args))
-        common = self._jax.numpy.result_type(*floats)
-        return self._jax.ShapeDtypeStruct((), self._jax.numpy.finfo(common).dtype)
-
-    def _as_numpy(self, args: Any) -> Any:
-        return self._jax.tree.map(np.asarray, args)
-
-    def _call_back(self, host: Callable, like: Any, args: Any) -> Any:
-        return self._jax.pure_callback(host, like, args, vmap_method="sequential")

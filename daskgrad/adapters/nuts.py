@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import in_this_context
+from daskgrad.adapters import in_this_context
+from daskgrad.adapters.flat_vectors import Flat
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.autodiff.values.vectors import Raveling
-from daskgrad.derivatives.gradient import value_and_grad
 from daskgrad.derivatives.inputs import require_differentiable
 
 SECONDS = 0.1  # between two looks at whether the sampler is done
@@ -37,23 +37,23 @@ def sample(
         def log_density(p):
             return dg.map_sum(log_likelihood, shards, p["mu"]) + log_prior(p["mu"])
 
-        found = dg.adapters.sample(log_density, {"mu": 0.0, "tau": np.zeros(8)})
-        arviz.summary(found)
+        draws = dg.adapters.sample(log_density, {"mu": 0.0, "tau": np.zeros(8)})
+        arviz.summary(draws)
 
     Parameters
     ----------
     log_density:
         a function of one pytree, as for ``value_and_grad``: the logarithm of the density, up to a
-        constant, for all real numbers: write a positive parameter as an exponential, and add the
+        constant, for all real numbers. Write a positive parameter as an exponential, and add the
         logarithm of its derivative.
     start:
-        the pytree near which chains start: at random within 1 in each parameter, and nearer where
-        the density is not finite there. Its float leaves are what is drawn.
+        the pytree near which chains start: at random within 1 in each parameter, or nearer if the
+        density is not finite there. Its float leaves are drawn.
     draws, tune, chains, seed:
-        how many draws of each chain are kept, how many before these adapt the sampler, how many
-        chains there are, and the seed of their random numbers.
+        the numbers of draws to keep, of draws before these to adapt the sampler, and of chains; and
+        the seed of their random numbers.
     coords, dims:
-        ArviZ's: the labels of dimensions, and the dimensions of parameters, by name.
+        ArviZ's labels of dimensions, and dimensions of parameters, by name.
     settings:
         further arguments of ``nutpie.sample``: ``cores``, ``progress_bar``, ``target_accept`` ...
 
@@ -65,7 +65,7 @@ def sample(
 
         Chains call the density at the same time, and use the client that is active here. An error
         of a model ends the sampling, and is raised; values that are not finite count as a
-        divergence. An interrupt ends it, and returns what has been drawn.
+        divergence. An interrupt ends it, and returns the draws so far.
 
     Raises
     ------
@@ -80,9 +80,9 @@ def sample(
     density = Density(log_density, raveling)
     density.require_finite(start, name)
     model = compiled_model(density, raveling, start, coords, dims)
-    given = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
+    options = {"draws": draws, "tune": tune, "chains": chains, "seed": seed, **settings}
     try:
-        sampler = nutpie.sample(model, blocking=False, **given)
+        sampler = nutpie.sample(model, blocking=False, **options)
     except AttributeError as error:
         unknown = [setting for setting in settings if repr(setting) in str(error)]
         if not unknown:
@@ -96,7 +96,7 @@ def sample(
 
 
 def drawn(sampler: Any, density: "Density") -> Any:
-    """What the sampler has drawn when it is done, or interrupted."""
+    """The draws of a sampler that is done, or interrupted."""
     try:
         while not density.failed.is_set():
             try:
@@ -113,34 +113,30 @@ def drawn(sampler: Any, density: "Density") -> Any:
 
 
 class Density:
-    """Value and gradient at a vector, for several threads; ``errors`` has what models raised.
-
-    nutpie would end the process's threads at an error, and print their stacks. So it is told of a
-    divergence, and whoever waits for it of the error.
-    """
+    """Value and gradient at a vector. An error would make nutpie end the process's threads: so it
+    gets a divergence, and the waiting thread raises the first of the ``errors``."""
 
     def __init__(self, log_density: Callable, raveling: Raveling):
         self.errors: list[Exception] = []
         self.failed = threading.Event()
         self.raveling = raveling
-        self._both = in_this_context(value_and_grad(log_density))
+        self._evaluate = in_this_context(Flat(log_density, raveling))
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         if self.failed.is_set():
             raise RecoverableError
         try:
-            value, gradient = self._both(self.raveling.unravel(x))
+            return self._evaluate(x)
         except Exception as error:
             self.errors.append(error)
             self.failed.set()
             raise RecoverableError from error
-        return float(value), self.raveling.ravel(gradient)
 
     def require_finite(self, start: Any, name: str) -> None:
         """Raises at a point where no chain can start; nutpie may end the process there."""
-        value, gradient = self._both(start)
-        found = self.raveling.by_name(gradient)
-        names = [repr(path) for path, leaf in found.items() if not np.all(np.isfinite(leaf))]
+        value, gradient = self._evaluate(self.raveling.ravel(start))
+        leaves = self.raveling.by_name(self.raveling.unravel(gradient))
+        names = [repr(path) for path, leaf in leaves.items() if not np.all(np.isfinite(leaf))]
         if names or not np.isfinite(value):
             of = f", and its gradient is not finite with respect to {', '.join(names)}"
             raise ValueError(
@@ -149,13 +145,13 @@ class Density:
             )
 
     def point_near(self, start: np.ndarray, seed: Any) -> np.ndarray:
-        """A random point where a chain starts: the nearer, the less of the density is finite."""
+        """A random point where a chain starts; steps are halved until the density is finite."""
         step = np.random.default_rng(seed).uniform(-NEAR, NEAR, start.shape)
         for halvings in range(HALVINGS):
             point = start + step * 0.5**halvings
             try:
                 value, gradient = self(point)
-            except RecoverableError:  # whoever waits is told
+            except RecoverableError:  # the waiting thread raises the error
                 break
             if np.isfinite(value) and np.all(np.isfinite(gradient)):
                 return point
@@ -167,15 +163,14 @@ HALVINGS = 30
 
 
 class RecoverableError(Exception):
-    """What nutpie takes for a divergence."""
+    """An error that nutpie counts as a divergence."""
 
     is_recoverable = True
 
 
 def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any, dims: Any) -> Any:
     """The density and its parameters, as nutpie takes them."""
-    names = list(raveling.by_name(start))
-    leaves = raveling.by_name(start).values()
+    leaves = raveling.by_name(start)
 
     def expand_of_chain(*_: Any) -> Callable:
         return lambda x: raveling.by_name(raveling.unravel(x))
@@ -184,9 +179,9 @@ def compiled_model(density: Density, raveling: Raveling, start: Any, coords: Any
         raveling.size,
         lambda: density,
         expand_of_chain,
-        [np.dtype(float)] * len(names),
-        list(map(np.shape, leaves)),
-        names,
+        [np.dtype(float)] * len(leaves),
+        list(map(np.shape, leaves.values())),
+        list(leaves),
         coords=coords,
         dims=dims,
         make_initial_point_fn=partial(density.point_near, raveling.ravel(start)),

@@ -1,11 +1,11 @@
 """as_pytensor: a function that is differentiated here, as a term of a PyTensor or PyMC model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import gradients_of
+from daskgrad.adapters import gradients_of
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.derivatives.inputs import require_differentiable
 
@@ -29,8 +29,8 @@ def as_pytensor(fun: Callable) -> Callable:
     -------
     function
         A function of as many tensor variables, which returns a scalar variable. Value and gradient
-        are of one forward pass, and are both computed wherever the value is: samplers need both.
-        The gradient cannot be differentiated again: that is an error of PyTensor's.
+        come from one forward pass, always together: samplers need both. To differentiate the
+        gradient is an error.
 
         It may be called from any thread, and uses the client that is active where ``as_pytensor``
         is called; so does ``fun``, which is not sent to other processes.
@@ -41,8 +41,7 @@ def as_pytensor(fun: Callable) -> Callable:
 
 
 def make_op(name: str, evaluate: Callable) -> Callable:
-    """PyTensor's operation of that name; ``evaluate`` gets the numbers of the inputs that are
-    differentiated, and the inputs, and returns the value and its gradients."""
+    """PyTensor's operation of that name; ``evaluate`` is a result of ``gradients_of``."""
     from pytensor import tensor
     from pytensor.gradient import DisconnectedType, disconnected_type
     from pytensor.graph.basic import Apply
@@ -54,16 +53,18 @@ def make_op(name: str, evaluate: Callable) -> Callable:
         default_output = 0
 
         def make_node(self, *inputs: Any) -> Any:
-            variables = [tensor.as_tensor_variable(each) for each in inputs]
-            floats = [variables[place].type() for place in float_places(variables)]
+            variables = list(map(tensor.as_tensor_variable, inputs))
+            floats = [variable.type() for variable in variables if is_float(variable)]
             if not floats:
                 raise TypeError(f"{name!r} was called on no floating-point number")
             return Apply(self, variables, [tensor.scalar(dtype="float64"), *floats])
 
         def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
-            value, gradients = evaluate(float_places(node.inputs), inputs)
-            for place, found, each in zip(outputs, (value, *gradients), node.outputs, strict=True):
-                place[0] = np.asarray(found, each.dtype)
+            numbers = [n for n, variable in enumerate(node.inputs) if is_float(variable)]
+            value, gradients = evaluate(numbers, inputs)
+            results = zip(outputs, (value, *gradients), node.outputs, strict=True)
+            for storage, result, variable in results:
+                storage[0] = np.asarray(result, variable.dtype)
 
         def L_op(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
             first, *others = cotangents
@@ -71,25 +72,21 @@ def make_op(name: str, evaluate: Callable) -> Callable:
                 raise NotImplementedError(f"the gradient of {name!r} cannot be differentiated")
             gradients = iter(outputs[1:])
             return [
-                first * next(gradients) if is_float(each) else disconnected_type()
-                for each in inputs
+                first * next(gradients) if is_float(variable) else disconnected_type()
+                for variable in inputs
             ]
 
         def connection_pattern(self, node: Any) -> Any:
-            return [[is_float(each)] * len(node.outputs) for each in node.inputs]
+            return [[is_float(variable)] * len(node.outputs) for variable in node.inputs]
 
         def infer_shape(self, fgraph: Any, node: Any, shapes: Any) -> Any:
-            return [(), *[shapes[place] for place in float_places(node.inputs)]]
+            pairs = zip(node.inputs, shapes, strict=True)
+            return [(), *[shape for variable, shape in pairs if is_float(variable)]]
 
     Differentiated.__name__ = Differentiated.__qualname__ = name
     return Differentiated()
 
 
-def float_places(variables: Sequence[Any]) -> list[int]:
-    """The places of those of PyTensor's variables that are differentiated."""
-    return [place for place, each in enumerate(variables) if is_float(each)]
-
-
 def is_float(variable: Any) -> bool:
-    """Whether a variable of PyTensor's is differentiated."""
+    """Whether a PyTensor variable is differentiated."""
     return bool(variable.dtype.startswith("float"))

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.adapters.contexts import gradients_of, in_this_context
+from daskgrad.adapters import gradients_of, value_of
 from daskgrad.autodiff.values.descriptions import imported
-from daskgrad.derivatives.evaluation import compute_value
-from daskgrad.derivatives.inputs import as_number, require_differentiable
+from daskgrad.derivatives.inputs import require_differentiable
 
 
 def as_torch(fun: Callable) -> Callable:
@@ -28,19 +27,18 @@ def as_torch(fun: Callable) -> Callable:
     Returns
     -------
     function
-        A function of as many tensors, on any device, which are NumPy arrays to ``fun``. Its value
-        is a tensor without axes, of the dtype that the floating ones among them have together (of
-        complex ones that of their parts), on the first one's device. Value and gradient are of one
-        forward pass; where no tensor requires a gradient, the value alone is computed. PyTorch
-        cannot differentiate twice: that is an error.
+        A function of as many tensors, on any device; ``fun`` gets NumPy arrays. The value is a
+        tensor without axes, on the device of the first tensor, with the common dtype of the
+        floating tensors (if it is complex, of their parts). Value and gradient are of one forward
+        pass; if no tensor requires a gradient, the value alone is computed. To differentiate twice
+        is an error.
 
         It may be called from any thread, and uses the client that is active where ``as_torch`` is
         called. Errors of models are raised as they are.
     """
     name = require_differentiable(fun, 0, "adapters.as_torch")
     torch = imported("torch", "torch", "tensors are PyTorch's")
-    evaluate = gradients_of(fun)
-    value_of = in_this_context(lambda args: compute_value(as_number(fun(*args), name)))
+    evaluate, evaluate_value = gradients_of(fun), value_of(fun, name)
     once = once_differentiated(name, torch)
 
     class Called(torch.autograd.Function):  # type: ignore[name-defined]
@@ -48,7 +46,7 @@ def as_torch(fun: Callable) -> Callable:
         def forward(context: Any, *tensors: Any) -> Any:
             numbers = [n for n, needs in enumerate(context.needs_input_grad) if needs]
             args = [tensor.numpy(force=True) for tensor in tensors]
-            value, gradients = evaluate(numbers, args) if numbers else (value_of(args), ())
+            value, gradients = evaluate(numbers, args) if numbers else (evaluate_value(args), ())
             context.save_for_backward(*tensors)
             context.gradients = {
                 n: torch.as_tensor(gradient, device=tensors[n].device).conj()  # as is PyTorch's
@@ -68,20 +66,18 @@ def as_torch(fun: Callable) -> Callable:
             return tuple(pulled)
 
     def called(*tensors: Any) -> Any:
-        given = list(map(torch.as_tensor, tensors))
+        arguments = list(map(torch.as_tensor, tensors))
         if not torch.is_grad_enabled():
-            given = [tensor.detach() for tensor in given]
-        return Called.apply(*given)
+            arguments = [tensor.detach() for tensor in arguments]
+        return Called.apply(*arguments)
 
     called.__name__ = name
     return called
 
 
 def once_differentiated(name: str, torch: Any) -> Callable:
-    """A function of a gradient and the tensors that it depends on, which returns the gradient.
-
-    PyTorch would lose in silence that it depends on them; so it is told, and finds an error.
-    """
+    """A function that returns its first argument, a gradient, and takes the tensors that this
+    depends on: PyTorch, if it knew nothing of them, would take second derivatives for zero."""
 
     class Once(torch.autograd.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""Derivatives: what users call. Record the function's nodes, evaluate them, collect what arrived.
+"""Derivatives: the functions that users call. They record nodes, evaluate them, collect cotangents.
 
 A call is evaluated in the calling thread as long as that is quicker (``in_line``), on the workers
 that hold the items (``daskgrad.placed``), or as a graph where Dask would run it. All three run

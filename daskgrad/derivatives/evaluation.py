@@ -1,11 +1,8 @@
-"""Evaluation: runs graphs in the calling thread or with Dask, and repeats what was lost."""
+"""Evaluation: runs graphs in the calling thread or with Dask, and again if results are lost."""
 
 import contextlib
-import functools
-import gc
 import math
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +12,7 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.pullbacks import capture, each_of, pull_back
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
-from daskgrad.derivatives.in_line import AtOnce, InLine, Known, ObservedAtOnce, seconds_in_line
+from daskgrad.derivatives.in_line import InLine, KnownResult, seconds_in_line
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.backward import build_backward, pull_here
@@ -28,16 +25,16 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
-from daskgrad.tasks.task_graph import TaskGraph, Where, where
+from daskgrad.tasks.task_graph import TaskGraph, where
 
 NOTHING = contextlib.nullcontext()
-ATTEMPTS = 10  # how often an evaluation is repeated after placed items were lost
+ATTEMPTS = 10  # evaluations of one graph while placed items are lost
 
-Arrived = dict[Variable, Cotangent]  # what arrived at each variable, or part of one
+Arrived = dict[Variable, Cotangent]  # the cotangents of variables, or of parts of them
 
 
 def evaluate_graph(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """The output's value, those of the extras, and the cotangents that arrive at variables."""
+    """The values of the output and of the extras, and the cotangents that arrive at variables."""
     with reading_replicated(graph):
         return evaluate_again_if_lost(graph, lambda: evaluate_once(graph))
 
@@ -53,120 +50,101 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-        with reading(graph):
+        with reading_items(graph):
             return both_passes(graph, TaskGraph(where()))
     if client is None and graph.is_one_call and not observers.of_tasks:
         return one_call(graph)
-    with blas.threads(graph.is_chain):
-        return evaluate_in_line(graph, client, seconds)
-
-
-def evaluate_in_line(
-    graph: Graph, client: Any, seconds: float
-) -> tuple[Any, Sequence[Any], Arrived]:
-    """In the calling thread, as far as there is time."""
     direct = DirectSums(client)
-    if client is None:
-        kind = ObservedAtOnce if observers.of_tasks else AtOnce
-        at_once = kind(graph, direct, seconds)
-        with reading(graph):
-            found = both_passes(graph, at_once, direct)
-        at_once.end()
-        return found
-    tasks = TaskGraph(Where.HERE)
-    return both_passes(graph, tasks, direct, InLine(graph, tasks, direct, seconds).compute)
+    tasks = InLine(graph, direct, seconds)
+    try:
+        with blas.threads(graph.is_chain), NOTHING if client else reading_items(graph):
+            return both_passes(graph, tasks, direct)
+    except BaseException:
+        tasks.abandon()
+        raise
 
 
-def reading(graph: Graph) -> contextlib.AbstractContextManager:
-    """Nobody changes what sums run over meanwhile; calls of workers see to that themselves."""
+def reading_items(graph: Graph) -> contextlib.AbstractContextManager:
+    """Nobody changes the items of sums meanwhile; calls of workers see to that themselves."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     sources = [source for node in sums for source in node.items.beside_placed]
     items = [getattr(source, "items", None) for source in sources]
-    return reading_all([each for each in items if isinstance(each, Elsewhere)])
+    return reading([array for array in items if isinstance(array, Elsewhere)])
 
 
 def reading_replicated(graph: Graph) -> contextlib.AbstractContextManager:
     """Nobody changes the replicated arrays among the arguments of models meanwhile."""
-    found = replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
-    return reading_all(set(found)) if found else NOTHING
+    arrays = replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
+    return reading(set(arrays)) if arrays else NOTHING
 
 
-def reading_all(arrays: Collection[Any]) -> contextlib.AbstractContextManager:
+def reading(arrays: Iterable[Any]) -> contextlib.AbstractContextManager:
     with contextlib.ExitStack() as stack:
-        for each in arrays:
-            stack.enter_context(each.reading())
+        for array in arrays:
+            stack.enter_context(array.reading())
         return stack.pop_all()
 
 
 def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """Both passes of one model called on variables, without any graph."""
+    """Both passes of one model called on variables, without tasks."""
     graph.is_watched = False
     node: Any = graph.output
-    inputs = [each.primal if each.is_here else each.primal_here for each in node.inputs]
+    inputs = [source.primal if source.is_here else source.primal_here for source in node.inputs]
     active = graph.active_inputs(node)
     called = (node.model, node.call, active, inputs)
     captured = capture(*called)
     pulled = each_of(pull_back(captured, Seed(), *called))
-    sources = [node.inputs[each.number] for each in active]
+    sources = [node.inputs[number] for number, *_ in active]
     return captured.value, (), dict(zip(sources, pulled, strict=True))
 
 
 def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
-    """The output's value, and the cotangents that arrive at variables, whatever time it takes."""
+    """The output's value, and the cotangents of variables, however long that takes."""
     if graph.is_one_call:
         value, _, arrived = one_call(graph)
     else:
         direct = DirectSums(None)
-        value, _, arrived = both_passes(graph, AtOnce(graph, direct, math.inf), direct)
+        value, _, arrived = both_passes(graph, InLine(graph, direct, math.inf), direct)
     return value, arrived
 
 
 def both_passes(
-    graph: Graph,
-    tasks: TaskGraph,
-    direct: DirectSums | None = None,
-    compute: Callable[[list[Any]], Sequence[Any]] | None = None,
+    graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None
 ) -> tuple[Any, Sequence[Any], Arrived]:
-    """Builds the tasks of both passes, and computes those that did not run when they were added."""
+    """Adds the tasks of both passes; computes the ones that did not run when they were added."""
     forward = build_forward(graph, tasks, direct)
     if graph.output in graph.here and not graph.extras:
         seeds = {graph.output: Seed()} if graph.active else {}
         return forward.here.values[graph.output], (), pull_here(forward, seeds)
     arrived = build_backward(forward, tasks, Seed())
     references = [forward.values[node] for node in (graph.output, *graph.extras)]
-    value, *rest = compute_unknown(compute or tasks.compute, [*references, *arrived.values()])
+    value, *others = compute_unknown(tasks.compute, [*references, *arrived.values()])
     count = len(graph.extras)
-    arrived = dict(zip(arrived, rest[count:], strict=True))
-    return value, rest[:count], pull_here(forward, arrived)
+    arrived = dict(zip(arrived, others[count:], strict=True))
+    return value, others[:count], pull_here(forward, arrived)
 
 
 def compute_unknown(
     compute: Callable[[list[Any]], Sequence[Any]], references: Sequence[Any]
 ) -> list[Any]:
-    """The values of references; computes those that are not known yet.
-
-    Known are the results of tasks that ran when they were added, and the cotangent of an output
-    that is itself a variable.
-    """
-    keys = [ref.key for ref in references if not isinstance(ref, Cotangent | Known)]
+    """The results that references stand for; some are known, and so is the cotangent of an output
+    that is itself a variable."""
+    keys = [ref.key for ref in references if not isinstance(ref, Cotangent | KnownResult)]
     computed = iter(compute(keys) if keys else ())
-    return [
-        known(ref) if isinstance(ref, Cotangent | Known) else next(computed) for ref in references
-    ]
 
+    def result(reference: Any) -> Any:
+        if isinstance(reference, KnownResult):
+            return reference.value
+        return reference if isinstance(reference, Cotangent) else next(computed)
 
-def known(reference: Any) -> Any:
-    return reference.value if isinstance(reference, Known) else reference
+    return list(map(result, references))
 
 
 def evaluate_again_if_lost(
     graph: Graph, evaluate: Callable[[], Any], prepare: Callable[[], Any] | None = None
 ) -> Any:
-    """Evaluates, and repeats that if results were lost with workers or in a restart.
-
-    Before it repeats, it places lost items again and calls ``prepare``, which computes again what
-    the evaluation uses. Raises the error if nothing can be restored.
-    """
+    """Evaluates, and repeats that if results were lost with workers or in a restart; raises the
+    error if nothing can be restored. ``prepare`` restores results that the evaluation uses."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
     is_lost = False
@@ -190,12 +168,12 @@ def evaluate_again_if_lost(
 
 
 def parts_of(graph: Graph) -> Iterator[tuple[str, Any]]:
-    """What models take, and how errors call it."""
+    """The items and arguments of models, each with its name in errors."""
     for node in graph.order:
         for source in node.items.sources if isinstance(node, ReductionNode) else ():
             items = getattr(source, "items", ())
-            for number, item in enumerate(items if isinstance(items, list) else ()):
-                yield f"item {number} of the sum over {node.name!r}", item
+            for index, item in enumerate(items if isinstance(items, list) else ()):
+                yield f"item {index} of the sum over {node.name!r}", item
         yield f"an argument of {node.name!r}", leaves_in(node)
 
 
@@ -215,69 +193,13 @@ def evaluation_groups(count: int) -> list[tuple[int, int]]:
     return even_runs(count, -(-count // (DERIVATIVES_A_THREAD * threads())))
 
 
-def even_runs(count: int, number: int) -> list[tuple[int, int]]:
-    """Splits ``count`` things into ``number`` runs, or into one a thing if there are fewer."""
-    number = max(1, min(count, number))
-    bounds = [count * n // number for n in range(number + 1)]
+def even_runs(count: int, runs: int) -> list[tuple[int, int]]:
+    """Splits ``count`` things into at most ``runs`` of nearly one length; none is empty."""
+    runs = max(1, min(count, runs))
+    bounds = [count * n // runs for n in range(runs + 1)]
     return list(pairwise(bounds)) if count else []
 
 
 def threads() -> int:
     client = active_client()
     return sum(present_workers(client).values()) if client else dask.system.CPU_COUNT
-
-
-# -------------------------------------------------------------------------------------------------
-# The garbage collector: full collections are rare while a derivative is evaluated.
-#
-# A full collection goes through all objects of the process, and CPython makes one whenever there
-# are a quarter more of them. What an evaluation adds, a graph and tapes, is not garbage yet: for
-# 10,000 nodes that took up to a fifth of the time. Younger objects are collected as ever, with
-# nearly all cycles that models leave behind.
-
-RARE = 100  # collections of the middle generation before a full one; CPython's own number is 10
-
-
-class Thresholds:
-    """The collector's, while any number of evaluations run: the last one puts back what was there,
-    unless somebody has set another one meanwhile."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a collection may run finalizers anywhere
-        self._running = 0
-        self._own: int | None = None  # what there was; None: it stays as it is
-
-    def begin(self) -> None:
-        with self._lock:
-            self._running += 1
-            if self._running == 1:
-                young, middle, full = gc.get_threshold()
-                if 0 < full < RARE:
-                    self._own = full
-                    gc.set_threshold(young, middle, RARE)
-
-    def end(self) -> None:
-        with self._lock:
-            self._running -= 1
-            if self._running == 0 and self._own is not None:
-                young, middle, full = gc.get_threshold()
-                if full == RARE:
-                    gc.set_threshold(young, middle, self._own)
-                self._own = None
-
-
-thresholds = Thresholds()
-
-
-def rare_full_collections(evaluate: Callable) -> Callable:
-    """A decorator of functions that evaluate derivatives, which may call each other."""
-
-    @functools.wraps(evaluate)
-    def evaluated(*args: Any, **kwargs: Any) -> Any:
-        thresholds.begin()
-        try:
-            return evaluate(*args, **kwargs)
-        finally:
-            thresholds.end()
-
-    return evaluated

@@ -12,31 +12,31 @@ from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import describe, require_pair
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.trees import NAMESPACE, flatten, unflatten
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
     as_argnums,
-    as_asked,
     as_number,
+    as_rows_wanted,
     require_differentiable,
     require_real_scalar,
 )
 from daskgrad.derivatives.objectives import objective_of
-from daskgrad.derivatives.recording import Recording, document
+from daskgrad.derivatives.recording import RecordedFunction, document
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
 
 # -------------------------------------------------------------------------------------------------
-# Storage: arrays of the caller's that gradients are written into.
+# Storage: arrays of the caller, which gradients are written into.
 
 
 def require_storage(
     out: Any, variables: Sequence[Variable], argnums: Argnums, arguments: Any, name: str
 ) -> None:
     """Raises unless gradients can be written into ``out``, and nothing else changes with it."""
-    like = as_argnums([each.primal for each in variables], argnums)
+    like = as_argnums([variable.primal for variable in variables], argnums)
     leaves, expected = flatten(like)
     paths, arrays, structure = optree.tree_flatten_with_path(
         out, none_is_leaf=True, namespace=NAMESPACE
@@ -46,58 +46,51 @@ def require_storage(
             f"out of {name!r}: expected the structure of the gradient, {describe(like)}; found "
             f"{describe(out)}"
         )
-    places = ["".join([f"[{entry!r}]" for entry in path]) for path in paths]
-    for place, array, leaf in zip(places, arrays, leaves, strict=True):
-        require_array(array, leaf, f"out{place} of {name!r}")
-    given = [leaf for leaf in flatten(arguments)[0] if isinstance(leaf, np.ndarray)]
-    named = [(f"out{place}", array) for place, array in zip(places, arrays, strict=True)]
-    others = [("an argument", array) for array in given]
-    for one, other in overlaps([each for each in named if each[1] is not None], others):
+    names = ["out" + "".join([f"[{entry!r}]" for entry in path]) for path in paths]
+    for array_name, array, leaf in zip(names, arrays, leaves, strict=True):
+        require_array(array, leaf, f"{array_name} of {name!r}")
+    named = [pair for pair in zip(names, arrays, strict=True) if pair[1] is not None]
+    inputs = [leaf for leaf in flatten(arguments)[0] if isinstance(leaf, np.ndarray)]
+    for one, other in overlaps(named, [("an argument", array) for array in inputs]):
         raise ValueError(
             f"{one} of {name!r} shares memory with {other}; pass arrays that nothing else uses"
         )
 
 
-def require_no_storage_of_rows(out: Any, sparse: Any, name: str) -> None:
-    if out is not None and sparse:
-        raise ValueError(
-            f"value_and_grad of {name!r} got both out and sparse; rows are not written into "
-            f"arrays, so pass one of them"
-        )
-
-
-def require_array(array: Any, leaf: Any, what: str) -> None:
+def require_array(array: Any, leaf: Any, subject: str) -> None:
     """Raises unless the gradient of a leaf can be written into an array."""
     if not is_differentiable(leaf):
         if array is not None:
-            raise TypeError(f"{what}: {describe(leaf)} has no gradient; pass None for it")
+            raise TypeError(f"{subject}: {describe(leaf)} has no gradient; pass None for it")
         return
     if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{what}: expected a NumPy array; found {describe(array)}")
+        raise TypeError(f"{subject}: expected a NumPy array; found {describe(array)}")
     shape, dtype = np.shape(leaf), np.asarray(leaf).dtype
     if array.shape != shape:
-        raise ValueError(f"{what}: expected shape {shape}, found {array.shape}")
+        raise ValueError(f"{subject}: expected shape {shape}, found {array.shape}")
     if array.dtype != dtype:
-        raise TypeError(f"{what}: expected dtype {dtype}, found {array.dtype}")
+        raise TypeError(f"{subject}: expected dtype {dtype}, found {array.dtype}")
     if not array.flags.writeable:
-        raise ValueError(f"{what}: the array is read-only")
+        raise ValueError(f"{subject}: the array is read-only")
     if array.size > 1 and 0 in array.strides:
-        raise ValueError(f"{what}: entries of the array share memory; it is broadcast")
+        raise ValueError(f"{subject}: entries of the array share memory; it is broadcast")
 
 
 def overlaps(
-    own: Sequence[tuple[str, np.ndarray]], others: Sequence[tuple[str, np.ndarray]]
+    outputs: Sequence[tuple[str, np.ndarray]], inputs: Sequence[tuple[str, np.ndarray]]
 ) -> Iterator[tuple[str, str]]:
-    """The names of own arrays that share memory with another one, own or not, and that one's."""
-    found = [(*byte_bounds(array), name, array) for name, array in [*own, *others] if array.size]
-    names = {name for name, _ in own}
-    waiting: list[Any] = []
-    for low, high, name, array in sorted(found, key=lambda each: each[:2]):
-        waiting = [each for each in waiting if each[0] > low]
-        for _, other, before in waiting:
+    """The names of an output and of another array that share memory."""
+    bounded = [
+        (*byte_bounds(array), name, array) for name, array in [*outputs, *inputs] if array.size
+    ]
+    names = {name for name, _ in outputs}
+    open_arrays: list[Any] = []  # that end behind the beginning of the next one
+    for low, high, name, array in sorted(bounded, key=lambda entry: entry[:2]):
+        open_arrays = [entry for entry in open_arrays if entry[0] > low]
+        for _, other, before in open_arrays:
             if (name in names or other in names) and np.shares_memory(array, before):
                 yield (name, other) if name in names else (other, name)
-        waiting.append((high, name, array))
+        open_arrays.append((high, name, array))
 
 
 def write(gradient: Any, out: Any) -> Any:
@@ -123,8 +116,8 @@ def value_and_grad(
     Parameters
     ----------
     fun:
-        ordinary Python that calls models on its arguments and returns one node, whose value is a
-        real floating-point number.
+        ordinary Python that calls models on its arguments and returns one node, of one real
+        floating-point number.
     argnums:
         which arguments to differentiate: a number gives the bare gradient, a sequence a tuple. They
         may be pytrees of float or complex arrays.
@@ -132,34 +125,33 @@ def value_and_grad(
         ``fun`` returns a pair (output, auxiliary); the value is then such a pair, too, with the
         auxiliary's nodes computed.
     out:
-        an array that the gradient is written into at each call, and that is returned in its place;
-        a pytree of arrays where the gradient is one, with ``None`` where that is ``None``; a tuple
-        of them for a sequence of ``argnums``. Shapes and dtypes are those of the arguments, and a
-        number's array has no axes. No other array that is used may share its memory, and no two
-        calls may run at once. It saves an array where the call is one program, and is a copy
-        elsewhere. After an error its contents are undefined.
+        an array that each call writes the gradient into, and returns; for a gradient that is a
+        pytree, a pytree of arrays, with ``None`` where the gradient is ``None``; a tuple of them
+        for a sequence of ``argnums``. Shapes and dtypes are as in the arguments, and a number's
+        array has no axes. No other array that is used may share its memory, and no two calls may
+        run at once. It saves an array if the call is one program, and is a copy otherwise. After
+        an error its contents are undefined.
     sparse:
-        the arrays whose gradients should be ``Rows``: True for all of them, or the paths of some:
-        the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``, or a
-        list of such. Such a gradient costs what the rows cost that were used. It is ``Rows`` if
-        all that models do with the array is to select: integers, arrays of integers, masks,
-        slices, ``np.take``, transposes, and these of their results. If anything else is done with
-        it, or a sum has no item, it is an array as ever; and ``Rows`` without entries if nothing
-        uses it. So the program decides, and not how many rows there are. Its entries have the bits
-        of the array.
+        the arrays whose gradients should be ``Rows``: True for all arrays, or one path or a list of
+        paths: the name of an argument or an entry of a pytree, ``"W"``, ``"params.layers.0.W"``.
+        The gradient then costs as much as the rows that were used. It is ``Rows`` if models only
+        select from the array: by integers, arrays of integers, masks, slices, ``np.take``,
+        transposes, and by these from the results. If they do anything else with it, or a sum has no
+        item, it is an array as ever; if nothing uses it, ``Rows`` without entries. So the program
+        decides, and not how many rows there are. The entries have the bits of the array.
 
     Returns
     -------
     function
-        A function of ``fun``'s arguments. The gradient has the arguments' structure, and each leaf
-        the shape and dtype of its argument's; ``None`` replaces integers, booleans and strings. An
-        argument that the output does not depend on gets zeros, and a warning.
+        A function of ``fun``'s arguments. The gradient has the structure, shapes and dtypes of the
+        arguments; ``None`` replaces integers, booleans and strings. An argument that the output
+        does not depend on gets zeros, and a warning.
 
         The gradient of a complex argument follows autograd's convention: for z = x + iy it is df/dx
         - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
 
         Arguments are not copied: no other thread may write into them before the call returns.
-        Gradients share memory with nothing else, but with ``out``.
+        Gradients share memory with nothing but ``out``.
 
     Raises
     ------
@@ -178,10 +170,13 @@ def value_and_grad(
     (np.float64(1.0), array([ 0., -2.]))
     """
     name = require_differentiable(fun, argnums, "value_and_grad")
-    asked = as_asked(sparse, repr(name))
-    require_no_storage_of_rows(out, asked, name)
-
-    objective = None if has_aux else objective_of(fun, name, argnums, asked)
+    wanted = as_rows_wanted(sparse, name)
+    if out is not None and wanted:
+        raise ValueError(
+            f"value_and_grad of {name!r} got both out and sparse; rows are not written into "
+            f"arrays, so pass one of them"
+        )
+    objective = None if has_aux else objective_of(fun, name, argnums, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if objective is None or kwargs:
@@ -190,7 +185,7 @@ def value_and_grad(
 
     def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
         start = time.time() if observers.observers else None
-        recorded = Recording(fun, name, argnums, args, borrows=True, sparse=asked)
+        recorded = RecordedFunction(fun, name, argnums, args, borrows=True, sparse=wanted)
         try:
             if out is not None:
                 require_storage(out, recorded.variables, argnums, (args, kwargs), name)
@@ -199,8 +194,8 @@ def value_and_grad(
             recorded.give_back()
         if start is not None:
             points = [args[number] for number in recorded.numbers]
-            told = observers.Evaluated(name, points, value, gradients, start, time.time())
-            observers.tell_evaluated(told)
+            evaluated = observers.Evaluated(name, points, value, gradients, start, time.time())
+            observers.tell_evaluated(evaluated)
         gradient = as_argnums(gradients, argnums)
         if out is not None:
             gradient = write(gradient, out)
@@ -209,23 +204,22 @@ def value_and_grad(
     return document(value_and_grad_of, fun, "value and gradient")
 
 
-@rare_full_collections
 def compute_gradients(
-    recorded: Recording, kwargs: dict, has_aux: bool
+    recorded: RecordedFunction, kwargs: dict, has_aux: bool
 ) -> tuple[Any, Any, list[Any]]:
-    """Value, auxiliary and gradients, computed; the output must be one real number."""
+    """The value, the auxiliary and the gradients; the output must be one real number."""
     output, aux = recorded.run(**kwargs), None
     if has_aux:
-        asked = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
-        output, aux = require_pair(output, asked)
+        pair = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
+        output, aux = require_pair(output, pair)
     output = as_number(output, recorded.name)
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
-    graph = recorded.graph(output, extras, output_is_scalar=True)
+    graph = recorded.graph_of(output, extras, output_is_scalar=True)
     value, computed, arrived = evaluate_graph(graph)
     require_real_scalar(value, output.name)
-    rest = iter(map(of_its_own, computed))
-    aux = [next(rest) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
+    results = iter(map(of_its_own, computed))
+    aux = [next(results) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived, is_last=True)
     return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
 

@@ -1,8 +1,8 @@
-"""Hessians: products with vectors, along the graph, and what follows from them.
+"""Hessians: products with vectors along the graph, from which the matrices are made.
 
 The Hessian-vector product of a function f is the gradient of its tangent <∇f(x), v>: H v with
 respect to x, and ∇f(x) with respect to v. The tangent is a graph like any other, with one node for
-each of the function's own, and so is its backward pass (reverse over forward mode; A. Griewank and
+each node of the function, and so is its backward pass (reverse over forward mode; A. Griewank and
 A. Walther, "Evaluating Derivatives", 2008, section 5.1).
 """
 
@@ -17,15 +17,12 @@ from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries, unit
-from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups, rare_full_collections
-from daskgrad.derivatives.held import HeldForwardPass
+from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
     as_argnums,
-    as_asked,
-    as_number,
-    as_output,
+    as_rows_wanted,
     ask_for_rows,
     checked_cotangent,
     require_differentiable,
@@ -34,7 +31,8 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.derivatives.jvp import record_at, submatrices, tangent_variables
-from daskgrad.derivatives.recording import Recording, document, gather_gradients
+from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
+from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.sum_of_nodes import sum_of
@@ -47,15 +45,14 @@ def hvp(
 ) -> tuple[tuple, tuple]:
     """The gradient of ``fun`` and the product of its Hessian with ``tangents``.
 
-    ``fun`` returns one node, whose value is one real number. Both results are tuples, one entry a
-    primal, as a pullback of ``vjp`` returns. Costs a run of each model, and some three to four
-    times a gradient.
+    ``fun`` returns one node, of one real number. Both results are tuples, one entry a primal, as a
+    pullback of ``vjp`` returns. Costs a run of each model, and some three to four times a gradient.
 
     ``primals`` and ``tangents`` are as for ``jvp``; a tangent that is ``None`` is zero, and its
     primal's part of the results is still there. SciPy's ``hessp`` is
-    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Errors are those of ``jvp``, and a ``TypeError``
-    for a value that is not one real number. ``sparse``: the arrays for which both are ``Rows``, as
-    for ``value_and_grad``.
+    ``lambda x, v: dg.hvp(fun, (x,), (v,))[1][0]``. Raises as ``jvp``, and ``TypeError`` for a value
+    that is not one real number. ``sparse``: the arrays for which both results are ``Rows``, as for
+    ``value_and_grad``.
 
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
@@ -68,71 +65,65 @@ def hvp(
     (array([12.,  8.,  6.]), array([0., 4., 3.]))
     """
     recorded = record_at(primals, tangents, fun, "hvp")
-    asked = as_asked(sparse, repr(recorded.name))
-    if asked:
-        ask_for_rows(recorded.variables, asked, recorded.name)
-    output = as_number(recorded.run(), recorded.name)
-    one = product(recorded, output, [tangents[number] for number in recorded.numbers])
-    ((gradients, products),) = second_order([one])
+    wanted = as_rows_wanted(sparse, recorded.name)
+    if wanted:
+        ask_for_rows(recorded.variables, wanted, recorded.name)
+    directions = [tangents[number] for number in recorded.numbers]
+    ((gradients, products),) = second_order([product(recorded, directions)])
     return recorded.in_places(gradients), recorded.in_places(products)
 
 
-class Product(NamedTuple):
-    """A Hessian-vector product that is recorded: the tangent of a function, if it has one.
+class HessianProduct(NamedTuple):
+    """A recorded Hessian-vector product: the gradient of a function's tangent, if it has one."""
 
-    ``pushed`` are the tangents of the variables. ``constant_terms`` are the nodes that no tangent
-    depends on; their values must be numbers.
-    """
-
-    recorded: Recording
-    pushed: list[Variable]
+    recorded: RecordedFunction
+    pushed: list[Variable]  # the tangents of the variables
     tangent: Node | None
-    constant_terms: list[Node]
+    constant_terms: list[Node]  # no tangent depends on them; their values must be numbers
 
     def results(self, arrived: dict) -> tuple[list[Any], list[Any]]:
         """The gradient and the product, variable by variable."""
         gradients, independent = gather_gradients(self.pushed, arrived)
-        of_unused = set(independent)
+        unused = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
-        unused = [own for own, pushed in pairs if pushed in of_unused]
-        warn_of_independent(unused, self.recorded.name)
+        warn_of_independent([v for v, pushed in pairs if pushed in unused], self.recorded.name)
         return gradients, gather_gradients(self.recorded.variables, arrived)[0]
 
 
-def product(recorded: Recording, output: Any, tangents: Sequence[Any]) -> Product:
-    graph = recorded.graph(output, output_is_scalar=True)
-    directions = tangent_variables(recorded, tangents)
-    pushed = [directions[own][0] for own in recorded.variables]
-    for own, direction in zip(recorded.variables, pushed, strict=True):
-        direction.asked = own.asked
-    if output not in graph.active:
-        return Product(recorded, pushed, None, [])
-    tangents_of = Tangents(graph, directions)
-    return Product(recorded, pushed, tangents_of.tangent(output), list(tangents_of.constant_terms))
+def product(recorded: RecordedFunction, directions: Sequence[Any], **kwargs: Any) -> HessianProduct:
+    graph = recorded.scalar_graph(**kwargs)
+    pushed_of = tangent_variables(recorded, directions)
+    pushed = [pushed_of[variable][0] for variable in recorded.variables]
+    for variable, direction in zip(recorded.variables, pushed, strict=True):
+        direction.asked = variable.asked
+    if graph.output not in graph.active:
+        return HessianProduct(recorded, pushed, None, [])
+    tangents = Tangents(graph, pushed_of)
+    tangent = tangents.tangent(graph.output)
+    return HessianProduct(recorded, pushed, tangent, list(tangents.constant_terms))
 
 
-@rare_full_collections
-def second_order(products: Sequence[Product]) -> list[tuple[list[Any], list[Any]]]:
-    """The results of products, which are evaluated at once: the gradient of their tangents' sum."""
-    tangents = [each.tangent for each in products if each.tangent is not None]
+def second_order(products: Sequence[HessianProduct]) -> list[tuple[list[Any], list[Any]]]:
+    """The results of products, from one evaluation: the gradient of the sum of their tangents."""
+    tangents = [product.tangent for product in products if product.tangent is not None]
     arrived: dict = {}
     if tangents:
-        variables = [own for each in products for own in (*each.recorded.variables, *each.pushed)]
-        constants = list(dict.fromkeys([node for each in products for node in each.constant_terms]))
+        variables = [v for p in products for v in (*p.recorded.variables, *p.pushed)]
+        constants = list(dict.fromkeys([node for p in products for node in p.constant_terms]))
         graph = Graph(sum_of(tangents), variables, constants, output_is_scalar=True)
         value, others, arrived = evaluate_graph(graph)
         for number in (value, *[other for other in others if not is_integer(other)]):
             require_real_scalar(number, products[0].recorded.name)
-    return [each.results(arrived) for each in products]
+    return [product.results(arrived) for product in products]
 
 
 def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     """A function that returns the Hessian of ``fun``, for small problems.
 
-    Of an array of shape s it is an array of shape s + s. Of a pytree it is the tree with, in the
-    place of each leaf, the tree of the leaf's blocks; with several ``argnums`` both are tuples.
-    Costs a Hessian-vector product for each entry of the arguments, and so as many runs of each
-    model; some for each thread are evaluated at once. Errors are those of ``value_and_grad``.
+    For an array of shape s it is an array of shape s + s. For a pytree it is the tree with the tree
+    of a leaf's blocks in the place of each leaf; with several ``argnums`` both are tuples. Costs a
+    Hessian-vector product for each entry of the arguments, and so as many runs of each model; some
+    for each thread are evaluated at once. Raises as ``value_and_grad``.
 
     Examples
     --------
@@ -144,22 +135,21 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     name = require_differentiable(fun, argnums, "hessian")
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
-        numbers = Recording(fun, name, argnums, args).numbers  # an error without derivatives
-        own = [args[number] for number in numbers]
-        require_real(own, name)
-        leaves, structure = flatten(own)
+        numbers = RecordedFunction(fun, name, argnums, args).numbers  # an error without derivatives
+        arguments = [args[number] for number in numbers]
+        require_real(arguments, name)
+        leaves, structure = flatten(arguments)
 
-        def along(place: int) -> Product:
-            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, place)))
-            recorded = Recording(fun, name, numbers, args)
-            return product(recorded, as_number(recorded.run(**kwargs), name), direction)
+        def along(entry: int) -> HessianProduct:
+            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, entry)))
+            return product(RecordedFunction(fun, name, numbers, args), direction, **kwargs)
 
         rows = [
             flatten(row)[0]
             for start, stop in evaluation_groups(entries(leaves))
-            for _, row in second_order([along(place) for place in range(start, stop)])
+            for _, row in second_order([along(entry) for entry in range(start, stop)])
         ]
-        argument = as_argnums(own, argnums)
+        argument = as_argnums(arguments, argnums)
         return submatrices(argument, argument, rows)
 
     return document(hessian_of, fun, "hessian")
@@ -181,8 +171,8 @@ def gnvp(
     The matrix is Jᵀ H J, with the Jacobian J of the residuals and the Hessian H of the loss at
     them (N. N. Schraudolph, "Fast curvature matrix-vector products", Neural Computation 14, 2002);
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
-    of nodes, and ``loss`` takes their values and returns one real number; both call models. The
-    results are as those of ``hvp``, and so are errors. The models of the residuals run once.
+    of nodes, and ``loss`` takes their values and returns one real number; both call models. Returns
+    and raises as ``hvp``. The models of the residuals run once.
 
     Examples
     --------
@@ -195,7 +185,7 @@ def gnvp(
     """
     require_function(loss, "gnvp", "second")
     recorded = record_at(primals, tangents, residuals, "gnvp")
-    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    graph = recorded.graph()
     directions = tangent_variables(recorded, [tangents[number] for number in recorded.numbers])
     pushed = [direction for (direction,) in directions.values()]
     held = HeldForwardPass(Graph(Tangents(graph, directions).dual_as_node(graph.output), pushed))

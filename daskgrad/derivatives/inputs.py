@@ -1,9 +1,9 @@
-"""Inputs: checks of what derivatives take and return, and the errors and warnings of these."""
+"""Inputs: checks of arguments, outputs and cotangents of derivatives, and warnings for users."""
 
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from daskgrad.autodiff.models.tracing import is_real_scalar
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, is_differentiable, nbytes
 from daskgrad.autodiff.values.descriptions import (
-    argument_name,
     describe,
     function_name,
     is_integer,
@@ -28,7 +27,7 @@ from daskgrad.autodiff.values.vectors import still
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Constant, Node, same
-from daskgrad.graph.variables import OTHER_DERIVATIVE, ChunkedVariable, Variable, borrow_variable
+from daskgrad.graph.variables import OTHER_DERIVATIVE, ChunkedVariable, Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
 from daskgrad.tasks.collections import is_dask_array
@@ -53,7 +52,7 @@ def require_argnums(argnums: Argnums, count: int, name: str) -> list[int]:
 
 
 def require_argnums_kind(argnums: Any, name: str) -> None:
-    """Raises unless these are numbers of arguments; by mistake they often are an argument."""
+    """Raises unless ``argnums`` are numbers; by mistake they often are an argument."""
     numbers = argnums if isinstance(argnums, list | tuple | range | np.ndarray) else [argnums]
     if np.ndim(argnums) > 1 or not len(numbers) or not all(map(is_integer, numbers)):
         raise ValueError(
@@ -62,25 +61,25 @@ def require_argnums_kind(argnums: Any, name: str) -> None:
         )
 
 
-def require_function(fun: Any, asked: str, place: str = "first") -> None:
+def require_function(fun: Any, derivative: str, place: str = "first") -> None:
     if not callable(fun):
         raise TypeError(
-            f"the {place} argument of dg.{asked} must be a function that calls models; "
+            f"the {place} argument of dg.{derivative} must be a function that calls models; "
             f"found {describe(fun)}"
         )
 
 
-def require_differentiable(fun: Any, argnums: Any, asked: str) -> str:
-    """Checks a function and which arguments to differentiate; returns the function's name."""
-    require_function(fun, asked)
+def require_differentiable(fun: Any, argnums: Any, derivative: str) -> str:
+    """Checks a function and the numbers of its arguments; returns the function's name."""
+    require_function(fun, derivative)
     name = function_name(fun)
     require_argnums_kind(argnums, name)
     return name
 
 
-def as_argnums(found: Sequence[Any], argnums: Argnums) -> Any:
-    """The only one of these where ``argnums`` is a number, else a tuple."""
-    return found[0] if is_integer(argnums) else tuple(found)
+def as_argnums(results: Sequence[Any], argnums: Argnums) -> Any:
+    """The only result if ``argnums`` is a number, else a tuple."""
+    return results[0] if is_integer(argnums) else tuple(results)
 
 
 def has_derivative(value: Any) -> bool:
@@ -111,10 +110,10 @@ def require_no_node(value: Any, argument: str) -> None:
 
 
 def require_own_variables(graph: Graph, variables: Sequence[Variable], name: str) -> None:
-    """Raises for a derivative inside another one, whose variables would be constants here."""
-    own = set(variables)
+    """Raises for a derivative inside another one: its variables would be constants here."""
+    ours = set(variables)
     for node in graph.order:
-        if isinstance(node, Variable) and node.root not in own and node.root.is_recorded:
+        if isinstance(node, Variable) and node.root.is_recorded and node.root not in ours:
             raise TypeError(f"the output of {name!r} depends on {node!r}, which {OTHER_DERIVATIVE}")
 
 
@@ -135,39 +134,39 @@ def require_variables(wrt: Sequence[Any]) -> None:
             )
 
 
-def checked_leaves(derivative: Any, value: Any, what: str, of: str) -> Leaves:
+def checked_leaves(derivative: Any, value: Any, subject: str, kind: str) -> Leaves:
     """The leaves of a tangent or cotangent in the structure, shapes and dtypes of a value."""
     leaves, structure = flatten(derivative)
     primals, expected = flatten(value)
     if structure != expected:
         raise ValueError(
-            f"{what}: expected the structure of the {of}, {describe(value)}; "
+            f"{subject}: expected the structure of the {kind}, {describe(value)}; "
             f"found {describe(derivative)}"
         )
     pairs = zip(leaves, primals, strict=True)
-    return tuple([cotangents.check(leaf, primal, what) for leaf, primal in pairs])
+    return tuple([cotangents.check(leaf, primal, subject) for leaf, primal in pairs])
 
 
 def checked_tangent(tangent: Any, primal: Any, argument: str) -> Any:
-    """A tangent in the structure, shapes and dtypes of its primal; zeros where it is ``None``."""
+    """A tangent in the structure, shapes and dtypes of its primal; zeros for ``None``."""
     if tangent is None:
         return still(primal)
     checked = checked_leaves(tangent, primal, f"tangent of {argument!r}", "primal")
     return cotangents.gradient(*flatten(primal), checked)
 
 
-def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None:
-    """Primals and tangents come in two tuples of one length, an entry for each argument."""
-    for what, given in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(given, list | tuple):
+def require_tangents(primals: Any, tangents: Any, derivative: str, name: str) -> None:
+    """Raises unless primals and tangents are two tuples with an entry for each argument."""
+    for kind, values in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(values, list | tuple):
             raise TypeError(
-                f"{asked} of {name!r} takes {what} as a tuple, one entry for each argument; "
-                f"found {describe(given)}: write (x,) for a single one"
+                f"{derivative} of {name!r} takes {kind} as a tuple, one entry for each argument; "
+                f"found {describe(values)}: write (x,) for a single one"
             )
     if len(primals) != len(tangents):
         raise ValueError(
-            f"{asked} of {name!r} takes one tangent for each primal; found {len(primals)} primals "
-            f"and {len(tangents)} tangents"
+            f"{derivative} of {name!r} takes one tangent for each primal; found {len(primals)} "
+            f"primals and {len(tangents)} tangents"
         )
     for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
         if tangent is not None and not has_derivative(primal):
@@ -175,11 +174,11 @@ def require_tangents(primals: Any, tangents: Any, asked: str, name: str) -> None
 
 
 # -------------------------------------------------------------------------------------------------
-# Outputs: checks of what a differentiated function returns, and of its cotangents.
+# Outputs: checks of the values of differentiated functions, and of their cotangents.
 
 
 def require_real_scalar(value: Any, name: str) -> None:
-    """Raises unless a value, which no backward task may have checked, is one real number."""
+    """Raises unless a value is one real number: perhaps no backward task has checked it."""
     if not is_real_scalar([value]):
         raise TypeError(
             f"the gradient of {name!r} was asked for, but its value is {describe(value)}; "
@@ -188,7 +187,7 @@ def require_real_scalar(value: Any, name: str) -> None:
 
 
 def as_number(output: Any, name: str) -> Node:
-    """The node of an output that is one real number; a constant one depends on no model."""
+    """The node of an output that is one real number."""
     if isinstance(output, Node):
         return output
     if is_number(output):
@@ -223,17 +222,15 @@ def checked_cotangent(cotangent: Any, value: Any, name: str) -> Cotangent:
 
 
 def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
-    """The cotangents of a stacked batch, or ``None`` where it is a single one."""
+    """The cotangents of a stack; ``None`` if it is a single cotangent."""
     leaves, structure = flatten(cotangent)
     primals, expected = flatten(value)
     if structure != expected or any(hasattr(leaf, "__dask_graph__") for leaf in leaves):
         return None  # ``checked_cotangent`` decides whether that is an error
     pairs = zip(leaves, primals, strict=True)
-    there = [(np.shape(c), np.shape(p)) for c, p in pairs if c is not None]
-    counts = {shape[0] for shape, _ in there if shape}
-    if len(counts) != 1:
-        return None
-    if not all(shape[1:] == own and len(shape) == len(own) + 1 for shape, own in there):
+    shapes = [(np.shape(leaf), np.shape(primal)) for leaf, primal in pairs if leaf is not None]
+    counts = {shape[0] for shape, _ in shapes if shape}
+    if len(counts) != 1 or not all([shape and shape[1:] == one for shape, one in shapes]):
         return None
     (count,) = counts
     if not count:
@@ -245,10 +242,10 @@ def unstack(cotangent: Any, value: Any, name: str) -> list[Cotangent] | None:
 # -------------------------------------------------------------------------------------------------
 # Notices: warnings for users.
 
-TIMES = 3  # how often the same items are sent before the user is warned
+TIMES = 3  # that items are sent before the user is warned
 HEAVY = 2**20  # bytes in all
 
-_sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by clients
+_sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by client
 
 
 def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
@@ -260,12 +257,9 @@ def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
 
 
 def warn_of_shipping(graph: Graph, client: Any) -> None:
-    """Warns when the items of a sum are sent to a cluster for the third time.
-
-    The sum's name and the first array among the items identify them. While ``debug_nans`` watches,
-    items are always sent, and nothing is said.
-    """
-    if client is None or is_debugging():
+    """Warns when the items of a sum are sent to a cluster for the third time; the sum's name and
+    the first array among the items identify them."""
+    if client is None or is_debugging():  # under ``debug_nans`` items are always sent
         return
     sent = _sent.setdefault(client, {})
     for name, items in items_sent(graph):
@@ -287,7 +281,7 @@ def warn_of_shipping(graph: Graph, client: Any) -> None:
 
 
 def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
-    """The items that travel with the tasks of sums, except those of variables, which change."""
+    """The items that travel with the tasks of sums, except items of variables, which change."""
     for node in graph.order:
         for source in node.items.sources if isinstance(node, ReductionNode) else ():
             is_here = type(source) is Source and not isinstance(source.items, Elsewhere)
@@ -296,7 +290,7 @@ def items_sent(graph: Graph) -> Iterator[tuple[str, Any]]:
 
 
 def outside() -> int:
-    """The stacklevel, for the caller's warning, of the first frame that is not of this package."""
+    """The stacklevel of the first frame outside of this package, for a warning of the caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("daskgrad."):
         level, frame = level + 1, frame.f_back
@@ -307,10 +301,10 @@ def outside() -> int:
 # Sparse: which leaves of the arguments should have ``Rows`` as gradients.
 
 Sparse = bool | str | Iterable[str]
-Asked = bool | tuple[str, ...]  # the same, as it is used
+RowsWanted = bool | tuple[str, ...]  # all, none, or paths
 
 
-def as_asked(sparse: Sparse, what: str) -> Asked:
+def as_rows_wanted(sparse: Sparse, name: str) -> RowsWanted:
     """TypeError unless it is True, False, a path, or several."""
     if isinstance(sparse, bool):
         return sparse
@@ -320,55 +314,37 @@ def as_asked(sparse: Sparse, what: str) -> Asked:
     is_none = isinstance(sparse, list | tuple | set | frozenset) and not paths
     if not is_none and not (paths and all(isinstance(path, str) and path for path in paths)):
         raise TypeError(
-            f"sparse of {what} must be True, False, or paths of leaves such as 'W' or "
+            f"sparse of {name!r} must be True, False, or paths of leaves such as 'W' or "
             f"'params.W'; found {describe(sparse)}"
         )
     return paths
 
 
-def ask_for_rows(variables: Sequence[Variable], sparse: Asked, name: str) -> None:
-    """Asks for rows as the gradients of the leaves that ``sparse`` names.
-
-    ValueError for a path that names no array with a gradient.
-    """
-    unused = set() if isinstance(sparse, bool) else set(sparse)
-    wanted = frozenset(unused)
+def ask_for_rows(variables: Sequence[Variable], wanted: RowsWanted, name: str) -> None:
+    """Asks for rows as the gradients of some leaves; ValueError for a path that names no array."""
+    paths = () if isinstance(wanted, bool) else wanted
+    unused = set(paths)
     for variable in variables:
         asked = []
         for number, (leaf, names) in enumerate(leaves_with_names(variable)):
-            found = {path for path in wanted if any(is_within(each, path) for each in names)}
+            around = {p for p in paths if any(f"{name}.".startswith(f"{p}.") for name in names)}
             is_array = isinstance(leaf, np.ndarray | Elsewhere) and leaf.ndim
             if is_array and is_differentiable(leaf):
-                unused -= found
-                if sparse is True or found:
+                unused -= around
+                if wanted is True or around:
                     asked.append(number)
         variable.asked = tuple(asked)
     if unused:
-        known = [names[0] for each in variables for _, names in leaves_with_names(each)]
-        told = ", ".join(map(repr, sorted(unused)))
+        known = [names[0] for variable in variables for _, names in leaves_with_names(variable)]
         raise ValueError(
-            f"sparse of {name!r} names {told}, and no float array is called so; the leaves of the "
-            f"arguments that are differentiated are {', '.join(map(repr, known))}"
+            f"sparse of {name!r} names {', '.join(map(repr, sorted(unused)))}, and no float array "
+            f"is called so; the leaves of the arguments that are differentiated are "
+            f"{', '.join(map(repr, known))}"
         )
 
 
-def asked_leaves(
-    fun: Callable, numbers: Sequence[int], args: Sequence[Any], sparse: Asked
-) -> list[int]:
-    """Of the leaves with a gradient of the arguments at ``numbers``, counted argument by argument,
-    the numbers of those that ``sparse`` names."""
-    if not sparse:
-        return []
-    ordered = sorted({number % len(args) for number in numbers})
-    variables = [borrow_variable(args[n], argument_name(fun, n)) for n in ordered]
-    ask_for_rows(variables, sparse, function_name(fun))
-    pairs = [(leaf, n in each.asked) for each in variables for n, leaf in enumerate(each.leaves)]
-    are_asked = [is_asked for leaf, is_asked in pairs if is_differentiable(leaf)]
-    return [number for number, is_asked in enumerate(are_asked) if is_asked]
-
-
 def leaves_with_names(variable: Variable) -> Iterable[tuple[object, tuple[str, str]]]:
-    """The leaves of an argument, each with its path, with and without the argument's name."""
+    """The leaves of an argument, each with its paths, with and without the argument's name."""
     for leaf, accessor in zip(variable.leaves, variable.structure.accessors(), strict=True):
         entries = list(map(name_of, accessor))
         yield leaf, (".".join([variable.name, *entries]), ".".join(entries))
@@ -378,7 +354,3 @@ def name_of(entry: optree.PyTreeEntry) -> str:
     """An index, a key, or the name of a field."""
     written = entry.codify("")
     return written[1:] if written.startswith(".") else str(entry.entry)
-
-
-def is_within(name: str, path: str) -> bool:
-    return name == path or name.startswith(f"{path}.")

@@ -13,21 +13,19 @@ from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.slopes import as_matrix, dense_block, full_array, sparse_block
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries
-from daskgrad.derivatives.evaluation import evaluate_graph, rare_full_collections
+from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
-    as_output,
     checked_tangent,
     has_derivative,
     require_function,
     require_tangents,
 )
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
 from daskgrad.graph.variables import Variable, copy_variable
 
 
-@rare_full_collections
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The value of ``fun(*primals)`` and its tangent, the Jacobian times ``tangents``.
 
@@ -63,7 +61,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     (np.float64(6.0), np.float64(3.0))
     """
     recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
-    graph = recorded.graph(as_output(recorded.run(), recorded.name))
+    graph = recorded.graph()
     directions = tangent_variables(recorded, [tangents[n] for n in recorded.numbers])
     output = Tangents(graph, directions).dual_as_node(graph.output)
     dual = evaluate_graph(Graph(output, []))[0]
@@ -72,33 +70,32 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
 
 
 def record_at(
-    primals: Any, tangents: Any, fun: Callable, asked: str, with_zeros: bool = True
-) -> Recording:
-    """A call of ``fun`` with variables for the primals that have a derivative.
-
-    Without ``with_zeros`` those whose tangent is ``None`` are constants.
-    """
-    require_function(fun, asked)
+    primals: Any, tangents: Any, fun: Callable, derivative: str, with_zeros: bool = True
+) -> RecordedFunction:
+    """A call of ``fun`` with variables for the primals that have a derivative; without
+    ``with_zeros`` a primal is a constant if its tangent is ``None``."""
+    require_function(fun, derivative)
     name = function_name(fun)
-    require_tangents(primals, tangents, asked, name)
-    wrt = [
+    require_tangents(primals, tangents, derivative, name)
+    numbers = [
         number
         for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
         if (with_zeros or tangent is not None) and has_derivative(primal)
     ]
-    return Recording(fun, name, wrt, primals)
+    return RecordedFunction(fun, name, numbers, primals)
 
 
 def tangent_variables(
-    recorded: Recording, tangents: Sequence[Any]
+    recorded: RecordedFunction, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
-    return {
-        own: (
-            copy_variable(checked_tangent(tangent, own.primal, own.name), f"tangent of {own.name}"),
-        )
-        for own, tangent in zip(recorded.variables, tangents, strict=True)
-    }
+
+    def tangent_variable(variable: Variable, tangent: Any) -> Variable:
+        checked = checked_tangent(tangent, variable.primal, variable.name)
+        return copy_variable(checked, f"tangent of {variable.name}")
+
+    pairs = zip(recorded.variables, tangents, strict=True)
+    return {variable: (tangent_variable(variable, tangent),) for variable, tangent in pairs}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -108,62 +105,57 @@ def tangent_variables(
 def submatrices(
     value: Any,
     argument: Any,
-    found: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[Any]],
     are_columns: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """A tree of trees of submatrices, from the rows of a matrix.
-
-    A row belongs to one entry of the value and has the shapes of the argument's leaves; with
-    ``are_columns`` it is the other way round. ``sparse``: as SciPy's arrays, with all entries.
-    """
+    """A tree of trees of submatrices, from the rows of a matrix (the argument's leaves for an entry
+    of the value), or from its columns; ``sparse``: as SciPy's arrays, with all entries."""
     outer, inner = flatten(value)[0], flatten(argument)[0]
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 
-    def submatrix(place: int, other: int) -> Any:
-        leaf, inner_leaf = outer[place], inner[other]
-        own, across = (other, place) if are_columns else (place, other)
-        parts = [each[across] for each in found[slice(*runs[own])]]
-        shape = (*np.shape(leaf), *np.shape(inner_leaf))
+    def submatrix(i: int, j: int) -> Any:
+        run, across = (j, i) if are_columns else (i, j)
+        parts = [row[across] for row in rows[slice(*runs[run])]]
+        shape = (*np.shape(outer[i]), *np.shape(inner[j]))
         if parts:
             stacked = np.stack(parts, axis=-1 if are_columns else 0)
-            made = np.ascontiguousarray(stacked).reshape(shape)
+            matrix = np.ascontiguousarray(stacked).reshape(shape)
         else:  # an empty leaf has no rows
-            made = np.zeros(shape, np.result_type(leaf if are_columns else inner_leaf))
-        return full_array(made.reshape(np.size(leaf), np.size(inner_leaf))) if sparse else made
+            matrix = np.zeros(shape, np.result_type(outer[i] if are_columns else inner[j]))
+        return (
+            full_array(matrix.reshape(np.size(outer[i]), np.size(inner[j]))) if sparse else matrix
+        )
 
     return tree_of_blocks(value, argument, submatrix)
 
 
 def blocks(dual: Dual, argument: Any, sparse: bool) -> Any:
-    """The same from a value with its slopes."""
+    """A tree of trees of submatrices, from a value with its slopes."""
     outer, inner = flatten(dual.value)[0], flatten(argument)[0]
     slopes = flatten(dual.tangents[0])[0]
     runs = list(pairwise(accumulate(map(entries, inner), initial=0)))
 
-    def block(place: int, other: int) -> Any:
-        matrix, columns = as_matrix(slopes[place], outer[place]), runs[other]
+    def block(i: int, j: int) -> Any:
+        matrix = as_matrix(slopes[i], outer[i])
         if sparse:
-            return sparse_block(matrix, *columns)
-        shape = (*np.shape(outer[place]), *np.shape(inner[other]))
-        return dense_block(matrix, *columns).reshape(shape)
+            return sparse_block(matrix, *runs[j])
+        return dense_block(matrix, *runs[j]).reshape((*np.shape(outer[i]), *np.shape(inner[j])))
 
     return tree_of_blocks(dual.value, argument, block)
 
 
 def tree_of_blocks(value: Any, argument: Any, block: Callable[[int, int], Any]) -> Any:
-    """The value's tree with the argument's in the place of each leaf, from the numbers of both."""
+    """The value's tree with the argument's in the place of each leaf: ``block(i, j)`` is at leaf
+    ``i`` of the value and leaf ``j`` of the argument."""
     outer, outer_tree = flatten(value)
     inner, inner_tree = flatten(argument)
-    made = [
-        inner_tree.unflatten(
-            [
-                block(place, other) if is_differentiable(inner_leaf) else None
-                for other, inner_leaf in enumerate(inner)
-            ]
+
+    def row(i: int) -> Any:
+        return inner_tree.unflatten(
+            [block(i, j) if is_differentiable(leaf) else None for j, leaf in enumerate(inner)]
         )
-        if is_differentiable(leaf)
-        else None
-        for place, leaf in enumerate(outer)
-    ]
-    return outer_tree.unflatten(made)
+
+    return outer_tree.unflatten(
+        [row(i) if is_differentiable(leaf) else None for i, leaf in enumerate(outer)]
+    )

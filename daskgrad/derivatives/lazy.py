@@ -57,38 +57,40 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     require_node(output)
     leaves, structure = flatten(wrt)
     require_variables(leaves)
-    variables = [each for leaf in leaves for each in parts_of(leaf)]
+    variables = [part for leaf in leaves for part in parts_of(leaf)]
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
     for node in graph.scalars:
         if isinstance(node, Variable):  # a cotangent may meet no model on its way to it
             require_real_scalar(stand_in(node), output.name)
     for node in (*graph.order, *variables):
-        node.own_arrays()  # the collections may be computed when a call that borrows has ended
+        node.own_arrays()  # the collections may be computed after a call that borrows has ended
     forward = build_forward(graph, tasks, is_lazy=True)
-    seed = Seed() if cotangent is None else build_cotangent(cotangent, output, tasks, forward)
+    seed: Any = Seed()
+    if cotangent is not None:
+        args = (tasks.constant(cotangent, output.name), forward.values[output], output.name)
+        seed = tasks.add(tasks.key("cotangent", output.name), checked_cotangent, *args)
     arrived = pull_here(forward, build_backward(forward, tasks, seed), tasks)
     parts = by_root(arrived)
-    found = [overlapping(v, parts[v.root], arrived) for v in variables]
-    pairs = list(zip(variables, found, strict=True))
-    reached = {v for v, there in pairs if there}
+    pairs = [(v, overlapping(v, parts[v.root], arrived)) for v in variables]
+    reached = {v for v, pieces in pairs if pieces}
     warn_of_independent([v for v in leaves if reached.isdisjoint(parts_of(v))], output.name)
-    references = [build_gradient(v, tasks, forward, there) for v, there in pairs]
-    asked = [reference.key for reference in references]
-    built = tasks.high_level_graph([forward.values[output].key, *asked])
-    keys = iter(asked)
-    gradients = [gradient_of(leaf, keys, built) for leaf in leaves]
-    value = LazyResult(forward.values[output].key, built)
-    return value, optree.tree_unflatten(structure, gradients)
+    keys = [build_gradient(v, tasks, forward, pieces).key for v, pieces in pairs]
+    built = tasks.high_level_graph([forward.values[output].key, *keys])
+    remaining = iter(keys)
+    gradients = [gradient_of(leaf, remaining, built) for leaf in leaves]
+    return LazyResult(forward.values[output].key, built), optree.tree_unflatten(
+        structure, gradients
+    )
 
 
 def parts_of(leaf: Variable | ChunkedVariable) -> Sequence[Variable]:
-    """The variables that it consists of."""
+    """The variables that a leaf consists of."""
     return leaf.blocks if isinstance(leaf, ChunkedVariable) else [leaf]
 
 
 def gradient_of(leaf: Variable | ChunkedVariable, keys: Iterator[Key], built: Any) -> Any:
-    """The gradient of a variable as a collection; the keys of its parts come next."""
+    """The gradient of a variable as a collection; takes the keys of its parts."""
     if not isinstance(leaf, ChunkedVariable):
         return LazyResult(next(keys), built)
     return as_dask_array(built, [next(keys) for _ in leaf.blocks], leaf.chunks, leaf.dtype)
@@ -105,50 +107,37 @@ def stand_in(variable: Variable) -> Any:
 def overlapping(
     wrt: Variable, parts: Sequence[Variable], arrived: dict[Variable, Any]
 ) -> list[tuple[int, Any]]:
-    """The cotangents that arrived at a variable, at its containers and at its parts.
-
-    Outermost first, each with the number of its first leaf, counted from the variable's first.
-    ``parts`` are the parts of the root that a cotangent arrived at, sorted by their leaves.
-    """
+    """The cotangents that arrived at a variable, its containers and its parts, outermost first;
+    each with the index of its first leaf, counted from the variable's first."""
     first, last = wrt.first_leaf, wrt.first_leaf + len(wrt.leaves)
     begin = bisect_left(parts, first, key=lambda part: part.first_leaf)
     end = bisect_left(parts, last, key=lambda part: part.first_leaf)
-    around = [each for each in wrt.containers if each in arrived and each.first_leaf < first]
-    found = [*around[::-1], *parts[begin:end]]
-    return [(part.first_leaf - first, arrived[part]) for part in found]
+    around = [whole for whole in wrt.containers if whole in arrived and whole.first_leaf < first]
+    overlaps = [*around[::-1], *parts[begin:end]]
+    return [(part.first_leaf - first, arrived[part]) for part in overlaps]
 
 
-def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, found: Any) -> Any:
+def build_gradient(wrt: Variable, tasks: TaskGraph, forward: Forward, pieces: Any) -> Any:
     """Builds the task that puts the gradient of a variable, or of a part, in its structure."""
     return tasks.add(
         tasks.key("cotangent", wrt.key_name),
         collect_gradient,
         forward.values[wrt],
-        tuple([start for start, _ in found]),
-        [cotangent for _, cotangent in found],
+        tuple([start for start, _ in pieces]),
+        [cotangent for _, cotangent in pieces],
     )
 
 
 def collect_gradient(value: Any, starts: Sequence[int], arrived: Sequence[Cotangent]) -> Any:
-    """The gradient of a variable, from what arrived at it, around it and at its parts."""
+    """The gradient of a variable, from the cotangents of its containers and parts."""
     leaves, structure = flatten(value)
-    found = [cut(each, start, len(leaves)) for start, each in zip(starts, arrived, strict=True)]
-    return cotangents.gradient(leaves, structure, cotangents.assemble(leaves, found))
+    parts = [cut(part, start, len(leaves)) for start, part in zip(starts, arrived, strict=True)]
+    return cotangents.gradient(leaves, structure, cotangents.assemble(leaves, parts))
 
 
 def cut(cotangent: Cotangent, start: int, count: int) -> tuple[int, Cotangent]:
-    """The part of a cotangent that belongs to ``count`` leaves, and where among them it begins.
-
-    The first leaf of the cotangent is number ``start`` of these. The cotangent of a container may
-    begin before them and end after them.
-    """
+    """The part of a cotangent that belongs to ``count`` leaves, and its first index among them; a
+    container's begins at a negative ``start``, or ends after them."""
     if start >= 0 and start + len(cotangent.leaves) <= count:
         return start, cotangent
     return max(start, 0), Cotangent(cotangent.leaves[max(-start, 0) : count - start])
-
-
-def build_cotangent(cotangent: Any, output: Node, tasks: TaskGraph, forward: Forward) -> Any:
-    """Builds the task that checks a given cotangent against the value."""
-    given = tasks.constant(cotangent, output.name)
-    key = tasks.key("cotangent", output.name)
-    return tasks.add(key, checked_cotangent, given, forward.values[output], output.name)

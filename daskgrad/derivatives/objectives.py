@@ -1,7 +1,7 @@
 """Objectives: value and gradient of a function that calls models, as one program.
 
-The passes over its graph run on boxes, so that each addition is recorded in its place. It is tried
-where nobody could tell: in the calling thread, of functions that are plainly pure.
+Both passes over its graph run on boxes, so that each addition is recorded in its place. Functions
+must be plainly pure and run in the calling thread: there nobody could tell the difference.
 """
 
 import dis
@@ -25,8 +25,8 @@ from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
-from daskgrad.derivatives.inputs import Argnums, Asked, as_argnums, as_number, require_real_scalar
-from daskgrad.derivatives.recording import Recording, gather_gradients
+from daskgrad.derivatives.inputs import Argnums, RowsWanted, as_argnums, require_real_scalar
+from daskgrad.derivatives.recording import RecordedFunction, gather_gradients
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.expressions import ExpressionNode
@@ -39,15 +39,15 @@ from daskgrad.sums.sources import Source
 from daskgrad.tasks.clients import is_in_line
 
 UNKNOWN = None, None, None
-OWN_WATCH = 8  # calls of equal functions before each is watched
+OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
 MOST_ITEMS = 64  # of a sum: more belong to batches
-OWN = ("_operator", "daskgrad.")  # modules of the functions of the package's own models
+PACKAGE = ("_operator", "daskgrad.")  # modules of the functions of the package's models
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
 
 
 def parts_of_model(model: DelayedModel) -> tuple:
-    """Its function; whether it is compiled, and somebody vouches for it; and what else it is."""
+    """Its function, whether it is compiled, whether the user vouches for it, and its settings."""
     fun, name, backend, keep, _ = model.model
     return fun, registry.is_compiled(backend), backend == "compiled", backend, keep, name
 
@@ -55,86 +55,85 @@ def parts_of_model(model: DelayedModel) -> tuple:
 MODELS[DelayedModel] = parts_of_model
 
 
-def objective_of(fun: Any, *how: Any) -> "Objective | None":
+def objective_of(fun: Any, *options: Any) -> "Objective | None":
     """The objective of a function; None for a model that is not compiled."""
-    is_left = type(fun) is DelayedModel and not parts_of_model(fun)[1]
-    return None if is_left else Objective(fun, *how)
+    is_compiled = type(fun) is not DelayedModel or parts_of_model(fun)[1]
+    return Objective(fun, *options) if is_compiled else None
 
 
 class Objective:
     """Value and gradient of a function with respect to some arguments, as one function.
 
-    ``daskgrad_pushed``: what programs are kept by.
+    ``daskgrad_pushed``: the key of its programs.
     """
 
-    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: Asked):
+    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: RowsWanted):
         self.fun, self.name, self.argnums, self.sparse = fun, name, argnums, sparse
         self.numbers = tuple(map(int, np.ravel(argnums)))
-        how = self.numbers, is_integer(argnums), sparse
-        self.daskgrad_pushed = (fun, "value and gradient", *how)
+        options = self.numbers, is_integer(argnums), sparse
+        self.daskgrad_pushed = (fun, "value and gradient", *options)
         self.is_vouched = type(fun) is DelayedModel and fun.model.backend == "compiled"
-        self._found: tuple[Any, Any, Any] = UNKNOWN
+        self._known: tuple[Any, Any, Any] = UNKNOWN  # programs, their watch, and its own
         self._calls = 0
 
     def __reduce__(self) -> tuple:
         return Objective, (self.fun, self.name, self.argnums, self.sparse)
 
     def call(self, args: tuple, otherwise: Callable[[], Any], out: Any) -> Any:
-        """What ``otherwise()`` returns, by a program where there is one."""
+        """The result of ``otherwise()``, from a program if there is one."""
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return otherwise()
-        programs, watch, own = self._found
-        if own is None or watch is not programs.watch or own.has_changed():
+        programs, watch, local = self._known
+        if local is None or watch is not programs.watch or local.has_changed():
             programs, watch = self._find(), None
-        return programs.call(self, args, otherwise, out, watch if own is watch else None)
+        return programs.call(self, args, otherwise, out, watch if local is watch else None)
 
     def _find(self) -> Whole:
-        """The programs. Functions that are equal share them, and each of these may change: where
-        the programs' watch is over another one, this one gets its own after some calls."""
+        """The programs, which equal functions share; each of these may change. If the programs
+        watch another one, this one gets a watch of its own after some calls."""
         programs: Any = prepare(self, self.is_vouched, Whole).programs
-        watch, self._found = programs.watch, UNKNOWN
+        watch, self._known = programs.watch, UNKNOWN
         if watch is not None and not watch.has_changed():
             self._calls += 1
             if watch.of() is self.fun:
-                self._found = programs, watch, watch
+                self._known = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                self._found = programs, watch, References(self.fun, watch.room, self.is_vouched)
+                self._known = programs, watch, References(self.fun, watch.room, self.is_vouched)
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:
-        """The arguments of a call, with NumPy's numbers where variables have them."""
-        given = list(args)
+        """The arguments of a call; numbers to differentiate are NumPy's, as in variables."""
+        arguments = list(args)
         for number in self.numbers:
-            given[number] = as_variable(given[number])
-        leaves, structure = flatten((tuple(given), {}))
+            arguments[number] = map_leaves(as_variable, arguments[number])
+        leaves, structure = flatten((tuple(arguments), {}))
         return FlatArguments(leaves, structure, (None,) * len(leaves))
 
-    def recorded(self, seconds: float) -> "Recorded":
-        return Recorded(self, seconds)
+    def recorded(self, seconds: float) -> "RecordedObjective":
+        return RecordedObjective(self, seconds)
 
 
-def as_variable(value: Any) -> Any:
-    """An argument with numbers of Python's as a variable has them."""
-    return map_leaves(lambda x: np.asarray(x)[()] if type(x) in (float, complex) else x, value)
+def as_variable(leaf: Any) -> Any:
+    return np.asarray(leaf)[()] if type(leaf) in (float, complex) else leaf
 
 
-class Recorded:
-    """An objective whose call is recorded; ``context`` is what BLAS needs then."""
+class RecordedObjective:
+    """An objective that records a call; ``context``: BLAS's setting for that."""
 
     def __init__(self, objective: Objective, seconds: float):
-        self._of, self._seconds = objective, seconds
+        self._objective, self._seconds = objective, seconds
         self.daskgrad_pushed = objective.daskgrad_pushed
         self.context: Any = None
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
-        of = self._of
-        if catches(of.fun):  # and may take what only boxes raise for an error of its own
+        objective = self._objective
+        if catches(objective.fun):  # and may handle errors that boxes raise
             raise Unrecordable("it catches exceptions")
         before, structure = flatten(args)
-        recorded = Recording(of.fun, of.name, of.argnums, args, borrows=True, sparse=of.sparse)
-        output = as_number(recorded.run(), of.name)
-        graph = recorded.graph(output, output_is_scalar=True)
+        fun, name, argnums = objective.fun, objective.name, objective.argnums
+        recorded = RecordedFunction(fun, name, argnums, args, True, sparse=objective.sparse)
+        graph = recorded.scalar_graph()
         after, other = flatten(args)
         if structure != other or not all(map(is_, before, after)):
             raise Unrecordable("it changes an argument")
@@ -142,13 +141,12 @@ class Recorded:
         self.context = None if graph.is_one_call or graph.is_chain else blas.ONE_THREAD
         with recording_models():
             value, arrived = evaluate_here(graph)
-            require_real_scalar(value, output.name)
+            require_real_scalar(value, graph.output.name)
             gradients, independent = gather_gradients(recorded.variables, arrived, True)
         if independent:
             raise Unrecordable(f"the output does not depend on {independent[0].name!r}")
-        if isinstance(value, np.ndarray):
-            value = value[()]
-        return value, as_argnums(gradients, of.argnums)
+        value = value[()] if isinstance(value, np.ndarray) else value
+        return value, as_argnums(gradients, argnums)
 
     def _require_usual(self, graph: Graph) -> None:
         """Raises unless all nodes are for the calling thread."""
@@ -169,7 +167,7 @@ class Recorded:
 
 
 def catches(fun: Any) -> bool:
-    """Whether the code of an objective has exception handlers, beside contexts' own."""
+    """Whether the code of an objective handles exceptions, other than by ``with``."""
     while not hasattr(fun, "__code__") and hasattr(fun, "func"):
         fun = fun.func
     code = getattr(fun, "__code__", None)
@@ -178,9 +176,10 @@ def catches(fun: Any) -> bool:
 
 
 def require_compiled(node: Node) -> None:
-    """Raises unless a model is compiled, or the package's own."""
+    """Raises unless a node's model is compiled, or one of the package."""
     model = node.model
-    is_own = node.is_light or (model.backend == "autograd" and model.fun.__module__.startswith(OWN))
+    is_packaged = model.backend == "autograd" and model.fun.__module__.startswith(PACKAGE)
+    is_ours = node.is_light or is_packaged
     is_compiled = registry.is_compiled(model.backend) and model.keep != "recompute"
-    if not (is_own or is_compiled) or isinstance(model.fun, SentFunction):
+    if not (is_ours or is_compiled) or isinstance(model.fun, SentFunction):
         raise Unrecordable(f"model {model.name!r} is not compiled")

@@ -16,12 +16,12 @@ from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
     as_argnums,
-    as_asked,
+    as_rows_wanted,
     require_argnums,
     require_argnums_kind,
     warn_of_shipping,
 )
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import build_values
@@ -56,28 +56,28 @@ def per_item(
     model:
         a plain function, or what ``delayed`` made of one; returns one real number.
     items:
-        what ``map_sum`` takes, except variables and lists of nodes.
+        as for ``map_sum``, except variables and lists of nodes.
     argnums:
         which of the shared arguments to differentiate, counted from 0 after the item.
     gradient:
-        "norm": the 2-norm of each item's gradient, over all leaves of all these arguments.
+        "norm": the 2-norm of each item's gradient, over all leaves of these arguments together.
         "full": the gradients; all of them are held in this process.
     grainsize:
         as for ``map_sum``; the results do not depend on it.
     name:
-        what task keys, errors and the dashboard call it; the model's if not given.
+        the name in task keys, errors and the dashboard; by default the model's.
     sparse:
-        which of the gradients should be ``Rows``, as for ``value_and_grad``; these come back as
-        lists, with one for each item.
+        which gradients should be ``Rows``, as for ``value_and_grad``; these come back as lists,
+        with one for each item.
 
     Returns
     -------
     function
         A function of the shared arguments, which returns a pair in the order of the items: the
-        values, of shape (n,), and the norms, of shape (n,), or the gradients. These have the
-        structure of the argument (a tuple of such where ``argnums`` is a sequence), and each leaf
-        has a row an item, of shape ``(n, *shape of the leaf)``; ``None`` replaces integers,
-        booleans and strings.
+        values, of shape (n,), and the norms, of shape (n,), or the gradients. A gradient has the
+        structure of its argument (there is a tuple of them if ``argnums`` is a sequence), and each
+        leaf a row for each item: its shape is ``(n, *shape of the leaf)``. ``None`` replaces
+        integers, booleans and strings.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def per_item(
     require_grainsize(grainsize)
     require_choice(gradient, KINDS, "gradient")
     require_argnums_kind(argnums, model.name)
-    asked = as_asked(sparse, repr(model.name))
+    wanted = as_rows_wanted(sparse, model.name)
     if inside_model():
         raise TypeError(
             f"dg.per_item of model {model.name!r} was called inside a model, where nothing is "
@@ -110,18 +110,19 @@ def per_item(
             f"dg.per_item of model {model.name!r} differentiates only the shared arguments, but "
             f"its items are or hold nodes or variables; pass plain items"
         )
-    each = cut_alike(sources, grainsize, slices=False)
+    blocks = cut_alike(sources, grainsize, slices=False)
 
     def per_item_of(*shared: Any) -> tuple[np.ndarray, Any]:
         numbers = require_argnums(argnums, len(shared), model.name)
-        ordered = sorted(numbers)
-        recorded = Recording(model.fun, model.name, ordered, shared, skipped=1, sparse=asked)
-        node = reduction(model, each, tuple(recorded.args), isinstance(items, Zip), "pairwise")
-        graph = recorded.graph(node)
+        recorded = RecordedFunction(
+            model.fun, model.name, sorted(numbers), shared, skipped=1, sparse=wanted
+        )
+        node = reduction(model, blocks, tuple(recorded.args), isinstance(items, Zip), "pairwise")
+        graph = recorded.graph_of(node)
         collect = KINDS[gradient]
         with reading_replicated(graph):
-            found = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, collect))
-        values, gradients = zip(*found, strict=True)
+            results = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, collect))
+        values, gradients = zip(*results, strict=True)
         if gradient == "norm":
             return concatenate(values), concatenate(gradients)
         trees = joined_trees(recorded, gradients)
@@ -130,20 +131,20 @@ def per_item(
     return per_item_of
 
 
-def joined_trees(recorded: Recording, blocks: Sequence[Sequence]) -> dict[int, Any]:
-    """By argument the gradients of all blocks, whose leaves stand in the order of the arguments."""
+def joined_trees(recorded: RecordedFunction, blocks: Sequence[Sequence]) -> dict[int, Any]:
+    """The gradients by argument, from the blocks' leaves in the order of the arguments."""
     by_leaf = zip(*blocks, strict=True)
-    leaves = iter([None if own[0] is None else joined(own) for own in by_leaf])
+    leaves = iter([None if parts[0] is None else joined(parts) for parts in by_leaf])
     return {
-        number: optree.tree_unflatten(own.structure, list(islice(leaves, len(own.leaves))))
-        for number, own in zip(recorded.numbers, recorded.variables, strict=True)
+        number: optree.tree_unflatten(v.structure, list(islice(leaves, len(v.leaves))))
+        for number, v in zip(recorded.numbers, recorded.variables, strict=True)
     }
 
 
 def evaluate_terms(
     node: ReductionNode, graph: Graph, collect: Callable
 ) -> Sequence[tuple[np.ndarray, Any]]:
-    """For each block the values of its terms, and what ``collect`` makes of their gradients."""
+    """For each block the values of its terms, and their gradients as ``collect`` returns them."""
     warn_of_shipping(graph, active_client())
     tasks = TaskGraph()
     values = build_values(tasks, node.inputs)
@@ -155,7 +156,7 @@ def evaluate_terms(
 
 
 def joined(blocks: Sequence[Any]) -> Any:
-    """The gradients of one leaf: in one array, or a list if those of all blocks are rows."""
+    """The gradients of one leaf: in one array, or in a list if all blocks have rows."""
     if all([isinstance(block, list) for block in blocks]):
         return list(chain.from_iterable(blocks))
     rows = [np.stack([*map(dense_leaf, b)]) if isinstance(b, list) else b for b in blocks]
@@ -163,5 +164,5 @@ def joined(blocks: Sequence[Any]) -> Any:
 
 
 def concatenate(blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """Blocks one after the other; a block without items has no dtype of its own."""
+    """Blocks one after the other; an empty block has no dtype."""
     return np.concatenate([block for block in blocks if len(block)] or blocks[:1])

@@ -1,4 +1,4 @@
-"""Visualize: the graphs of a gradient as they would be run, as a picture."""
+"""Preview: the graphs of a gradient, drawn as Dask would run them."""
 
 import pathlib
 import shutil
@@ -12,8 +12,8 @@ from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.descriptions import describe, imported
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.derivatives.inputs import Argnums, as_number, require_differentiable
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.inputs import Argnums, require_differentiable
+from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import build_forward
@@ -33,15 +33,15 @@ def visualize(
 
     Each box is a task of the graph that ``dg.value_and_grad(fun, argnums)(*args)`` hands to Dask,
     with model, stage, and dtype and shape of its result. A model has one hue: forward light,
-    backward dark. Dashed lines are pullbacks; what else a backward task is given is left out. Of
-    more than 60 tasks, those that do the same with the same inputs are one box with their number.
+    backward dark. Dashed lines are pullbacks; other inputs of backward tasks are left out. If there
+    are more than 60 tasks, equal tasks with equal inputs are one box with their number.
 
     Parameters
     ----------
     fun, args, argnums:
         as ``value_and_grad`` takes them.
     filename:
-        a file that the picture is written to, too; its suffix is the format: ``"graph.svg"``.
+        a file for the picture; its suffix is the format: ``"graph.svg"``.
     shapes:
         evaluates value and gradient once, since shapes are not known before; False runs no model.
 
@@ -68,9 +68,8 @@ def visualize(
     """
     name = require_differentiable(fun, argnums, "visualize")
     draw = load_drawing(filename, shapes)
-    recorded = Recording(fun, name, argnums, args)
-    output = as_number(recorded.run(), name)
-    graph = recorded.graph(output, output_is_scalar=True)
+    recorded = RecordedFunction(fun, name, argnums, args)
+    graph = recorded.scalar_graph()
     require_dot()
     return draw(*built(graph, Seed(), shapes), filename)
 
@@ -79,18 +78,18 @@ def visualize_node(node: Node, filename: str | None = None, shapes: bool = True)
     """As ``Node.visualize`` says."""
     draw = load_drawing(filename, shapes)
     require_dot()
-    variables = [each.root for each in order([node]) if isinstance(each, Variable)]
+    variables = [source.root for source in order([node]) if isinstance(source, Variable)]
     return draw(*built(Graph(node, list(dict.fromkeys(variables))), None, shapes), filename)
 
 
 def load_drawing(filename: Any, shapes: Any) -> Callable:
-    """What draws; raises where a package is not installed, or an option makes no sense."""
+    """The function that draws; raises if a package is missing, or an option is wrong."""
     if not isinstance(shapes, bool):
         raise TypeError(f"shapes of visualize must be True or False; found {describe(shapes)}")
     graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
     if filename is not None:
-        known = isinstance(filename, str) and pathlib.Path(filename).suffix[1:] in graphviz.FORMATS
-        if not known:
+        is_name = isinstance(filename, str)
+        if not (is_name and pathlib.Path(filename).suffix[1:] in graphviz.FORMATS):
             raise ValueError(
                 "filename of visualize must be a string that ends in a format of Graphviz, as "
                 f"'graph.svg', 'graph.pdf' or 'graph.png'; found {describe(filename)}"
@@ -110,10 +109,8 @@ def require_dot() -> None:
 
 
 def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:
-    """The tasks of both passes; the variables' keys with those of their cotangents; the shapes.
-
-    Without a seed the cotangent of the output is a task that makes ones.
-    """
+    """The tasks of both passes; the keys of variables with their cotangents'; and the shapes.
+    Without a seed, a task makes ones for the output's cotangent."""
     tasks = TaskGraph(where())
     forward = build_forward(graph, tasks, is_lazy=True)
     arrived = {}
@@ -126,28 +123,32 @@ def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]
     }
     inputs = {key: () for key in variables.values()} | tasks.planned()
     pairs = {key: arrived[node].key if node in arrived else None for node, key in variables.items()}
-    return inputs, pairs, told_of(tasks, list(inputs)) if shapes else {}
+    return inputs, pairs, describe_results(tasks, list(inputs)) if shapes else {}
 
 
 def ones_like(value: Any) -> Cotangent:
-    """A cotangent of ones for all that has a derivative."""
+    """A cotangent of ones, for the leaves that have a derivative."""
     leaves, _ = flatten(value)
     ones = [np.ones_like(leaf) if cotangents.is_differentiable(leaf) else None for leaf in leaves]
     return Cotangent(tuple(ones))
 
 
-def told_of(tasks: TaskGraph, keys: Sequence[Any]) -> dict[Any, str]:
-    """What the results of tasks are, in words; runs all of them where Dask would."""
-    asked = [tasks.add(tasks.key("value", "shape"), told, tasks.reference(key)) for key in keys]
-    return dict(zip(keys, tasks.compute([each.key for each in asked]), strict=True))
+def describe_results(tasks: TaskGraph, keys: Sequence[Any]) -> dict[Any, str]:
+    """Runs all tasks where Dask would, and describes their results."""
+    described = [
+        tasks.add(tasks.key("value", "shape"), describe_result, tasks.reference(key)).key
+        for key in keys
+    ]
+    return dict(zip(keys, tasks.compute(described), strict=True))
 
 
-def told(result: Any) -> str:
+def describe_result(result: Any) -> str:
     """Dtypes and shapes of a value, of a captured one, or of cotangents."""
     if isinstance(result, Portion):
-        return "; ".join([f"[{entry!r}] {told(item)}" for entry, item in result.items.items()])
+        items = result.items.items()
+        return "; ".join([f"[{entry!r}] {describe_result(item)}" for entry, item in items])
     if isinstance(result, Cotangent):
         return ", ".join(["0" if leaf is None else describe(leaf) for leaf in result.leaves])
     if isinstance(result, list | tuple) and result and isinstance(result[0], Cotangent):
-        return "; ".join(map(told, result))
+        return "; ".join(map(describe_result, result))
     return describe(getattr(result, "value", result))

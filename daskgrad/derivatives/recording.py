@@ -1,4 +1,4 @@
-"""One call of a user's function, with variables in the place of what is differentiated.
+"""Recording: one call of a user's function, with variables for some arguments.
 
 ``fun`` is ordinary Python that calls models. It runs once, in the calling thread.
 """
@@ -18,7 +18,9 @@ from daskgrad.autodiff.values.descriptions import argument_name, function_name
 from daskgrad.autodiff.values.trees import BOXES, map_leaves
 from daskgrad.derivatives.inputs import (
     Argnums,
-    Asked,
+    RowsWanted,
+    as_number,
+    as_output,
     ask_for_rows,
     require_argnums,
     require_derivative,
@@ -33,17 +35,15 @@ from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, f
 # -------------------------------------------------------------------------------------------------
 # Ownership: whether the caller may have an array itself, or needs a copy.
 #
-# A pullback may return its argument, an array that it keeps, or one array for two inputs, and a
-# cotangent belongs to all its consumers. So a gradient is copied before the user may write into it,
-# unless Python's reference counts say that nobody else has it. NumPy uses the same counts to decide
-# whether an operation may write into its operand (``numpy/_core/src/multiarray/temp_elide.c``).
+# A pullback may return its argument, an array that it keeps, or one array for two inputs, and all
+# consumers share a cotangent. So users get a copy of a gradient, unless Python's reference counts
+# say that nobody else has it. NumPy uses these counts to decide whether an operation may write into
+# its operand (``numpy/_core/src/multiarray/temp_elide.c``).
 
 
 def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotangent:
-    """Takes a cotangent out of ``arrived``; its arrays belong to the caller alone.
-
-    They are copied if anybody else holds them, the memory that they show, or the cotangent.
-    """
+    """Takes a cotangent out of ``arrived``; copies arrays if anybody else holds them, their memory,
+    or the cotangent."""
     if isinstance(arrived[key], Seed):
         return arrived.pop(key)
     leaves, holders, of_leaves = count_references(arrived, key)
@@ -55,9 +55,8 @@ def take_cotangent(arrived: MutableMapping[Any, Cotangent], key: Any) -> Cotange
 def count_references(
     arrived: MutableMapping[Any, Cotangent], key: Any
 ) -> tuple[Leaves, tuple[int, int], list[tuple[int, int]]]:
-    """The leaves of a cotangent, and numbers of references: to the cotangent and to the tuple of
-    its leaves; and for each leaf, to it and to the array whose memory it shows.
-    """
+    """The leaves of a cotangent, and counts of references: to the cotangent and its tuple of
+    leaves; and for each leaf, to the leaf and to its base."""
     cotangent = arrived.pop(key)
     leaves = cotangent.leaves
     holders = getrefcount(cotangent), getrefcount(leaves)
@@ -65,13 +64,13 @@ def count_references(
     return leaves, holders, of_leaves
 
 
-# The counts of this version of Python if nobody else holds anything.
+# This Python's counts if nobody else holds anything.
 _, ALONE, (ALONE_LEAF,) = count_references({"": Cotangent((np.zeros(2).reshape(1, 2),))}, "")
 SHARED = (-1, -1)
 
 
 def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
-    """An array itself if nobody else holds it and it shows all of its memory; else a copy."""
+    """An array itself if nobody else holds it and it covers its memory; else a copy."""
     if not isinstance(leaf, np.ndarray) or type(leaf) in BOXES:
         return leaf
     memory = leaf if leaf.base is None else leaf.base
@@ -84,10 +83,10 @@ def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
 # --------------------------------------------------------------------------------------- recording
 
 
-class Recording:
+class RecordedFunction:
     """One call of a user's function with variables in the place of some arguments.
 
-    ``numbers`` are those of these arguments. ``borrows``: does not copy the arguments, since
+    ``numbers``: the positions of these arguments. ``borrows``: does not copy the arguments, since
     ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
     arguments of the function precede ``args``. ``sparse``: which gradients should be rows.
     """
@@ -100,46 +99,55 @@ class Recording:
         args: Sequence[Any],
         borrows: bool = False,
         skipped: int = 0,
-        sparse: Asked = False,
+        sparse: RowsWanted = False,
     ):
         self.fun = fun
         self.name = name
         self.args = list(args)
         self.numbers = require_argnums(argnums, len(args), name)
         self.variables: list[Variable] = []
+        make = borrow_variable if borrows else copy_variable
         for number in self.numbers:
             argument = argument_name(fun, skipped + number)
             require_no_node(args[number], argument)
             require_derivative(args[number], argument, name)
-            made = (borrow_variable if borrows else copy_variable)(args[number], argument)
-            made.is_recorded = True
-            self.variables.append(made)
-            self.args[number] = made
+            variable = self.args[number] = make(args[number], argument)
+            variable.is_recorded = True
+            self.variables.append(variable)
         if sparse:
             ask_for_rows(self.variables, sparse, name)
 
-    def graph(
+    def run(self, **kwargs: Any) -> Any:
+        return self.fun(*map(for_user, self.args), **kwargs)
+
+    def graph(self, **kwargs: Any) -> Graph:
+        """The graph of the function, which returns a node or a pytree of nodes."""
+        return self.graph_of(as_output(self.run(**kwargs), self.name))
+
+    def scalar_graph(self, **kwargs: Any) -> Graph:
+        """The graph of the function, which returns a node of one real number."""
+        output = as_number(self.run(**kwargs), self.name)
+        return self.graph_of(output, output_is_scalar=True)
+
+    def graph_of(
         self, output: Node, extras: Sequence[Node] = (), output_is_scalar: bool = False
     ) -> Graph:
         graph = Graph(output, self.variables, extras, output_is_scalar)
         require_own_variables(graph, self.variables, self.name)
         return graph
 
-    def run(self, **kwargs: Any) -> Any:
-        return self.fun(*map(for_user, self.args), **kwargs)
-
     def in_places(self, results: Sequence[Any]) -> tuple:
-        """One entry for each argument, with ``None`` leaves for those that are not variables."""
-        rest, args = iter(results), enumerate(self.args)
+        """One entry for each argument; ``None`` leaves for an argument that is no variable."""
+        by_number = dict(zip(self.numbers, results, strict=True))
         return tuple(
-            [next(rest) if n in self.numbers else map_leaves(lambda _: None, x) for n, x in args]
+            [
+                by_number[number] if number in by_number else map_leaves(lambda _: None, arg)
+                for number, arg in enumerate(self.args)
+            ]
         )
 
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
-        """The gradient of each variable, with a warning for those that nothing arrived at.
-
-        ``is_last``: the cotangents are taken out of ``arrived``, for no further use.
-        """
+        """As ``gather_gradients``; warns of variables that the output does not depend on."""
         gradients, independent = gather_gradients(self.variables, arrived, is_last)
         warn_of_independent(independent, self.name)
         return gradients
@@ -149,45 +157,43 @@ class Recording:
         variables = list(map(weakref.ref, self.variables))
         self.variables, self.args = [], []
         for reference in variables:
-            held = reference()
-            if held is not None:
-                held.own_arrays()
+            variable = reference()
+            if variable is not None:
+                variable.own_arrays()
 
 
 def gather_gradients(
     variables: Sequence[Variable], arrived: dict[Variable, Cotangent], is_last: bool = False
 ) -> tuple[list[Any], list[Variable]]:
-    """The gradient of each variable, from the cotangents that arrived at its parts.
-
-    Also which of the variables nothing arrived at. ``is_last``: takes the cotangents from the dict.
-    """
+    """The gradient of each variable, from the cotangents of its parts; and the variables that no
+    cotangent arrived at. ``is_last``: takes the cotangents from the dict."""
     gradients, independent, parts = [], [], by_root(arrived)
     for root in variables:
-        found = [
-            (node.first_leaf, take_cotangent(arrived, node) if is_last else arrived[node])
-            for node in parts[root]
+        cotangents_of_parts = [
+            (part.first_leaf, take_cotangent(arrived, part) if is_last else arrived[part])
+            for part in parts[root]
         ]
-        leaves = cotangents.assemble(root.leaves, found, are_owned=is_last)
+        leaves = cotangents.assemble(root.leaves, cotangents_of_parts, are_owned=is_last)
         if cotangents.is_zero(leaves):
             independent.append(root)
         gradients.append(cotangents.gradient(root.leaves, root.structure, leaves, root.asked))
     return gradients, independent
 
 
-def by_root(nodes: Iterable[Variable]) -> dict[Variable, list[Variable]]:
-    """For each root those of the nodes that are it or its parts, in the order of their leaves."""
-    found: dict[Variable, list[Variable]] = defaultdict(list)
-    for node in nodes:
-        found[node.root].append(node)
-    for parts in found.values():
-        parts.sort(key=lambda node: (node.first_leaf, -len(node.leaves)))
-    return found
+def by_root(variables: Iterable[Variable]) -> dict[Variable, list[Variable]]:
+    """Variables and parts of variables by their roots, in the order of their leaves."""
+    by: dict[Variable, list[Variable]] = defaultdict(list)
+    for variable in variables:
+        by[variable.root].append(variable)
+    for parts in by.values():
+        parts.sort(key=lambda part: (part.first_leaf, -len(part.leaves)))
+    return by
 
 
-def document(derivative: Callable, fun: Callable, what: str) -> Callable:
+def document(derivative: Callable, fun: Callable, kind: str) -> Callable:
     """Gives a derivative the name and the docstring of its function."""
     name = function_name(fun)
     functools.update_wrapper(derivative, fun, ("__module__",), ())
-    derivative.__name__ = f"{what.replace(' ', '_')}_of_{name}"
-    derivative.__doc__ = f"The {what} of {name}.\n\n{getattr(fun, '__doc__', None) or ''}"
+    derivative.__name__ = f"{kind.replace(' ', '_')}_of_{name}"
+    derivative.__doc__ = f"The {kind} of {name}.\n\n{getattr(fun, '__doc__', None) or ''}"
     return derivative

@@ -1,27 +1,44 @@
-"""Pullbacks of functions: vjp, whose forward pass is held for any number of cotangents."""
+"""Pullbacks of functions: vjp holds a forward pass, for any number of cotangents."""
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.autodiff.values.descriptions import argument_name, function_name
+from daskgrad.autodiff.models.pullbacks import Batch, unit_cotangents
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.descriptions import (
+    NondeterministicModelError,
+    argument_name,
+    function_name,
+)
+from daskgrad.autodiff.values.fingerprints import agree, fingerprint
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.rows import Rows
-from daskgrad.autodiff.values.trees import map_leaves
-from daskgrad.derivatives.evaluation import Arrived
-from daskgrad.derivatives.held import HeldForwardPass
+from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.derivatives.evaluation import (
+    Arrived,
+    compute_unknown,
+    evaluate_again_if_lost,
+    task_groups,
+)
 from daskgrad.derivatives.inputs import (
     Sparse,
-    as_asked,
-    as_output,
+    as_rows_wanted,
     checked_cotangent,
     has_derivative,
     require_function,
     require_no_node,
     unstack,
+    warn_of_shipping,
 )
-from daskgrad.derivatives.recording import Recording
+from daskgrad.derivatives.recording import RecordedFunction
+from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import build_backward, pull_here
+from daskgrad.graph.forward import Forward, build_forward
+from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.task_graph import TaskGraph, where
 
 
 def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Callable[[Any], tuple]]:
@@ -29,14 +46,17 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
 
     ``fun`` returns a node, or a pytree of nodes. The pullback takes a cotangent in the structure,
     shapes and dtypes of the value, and returns a tuple: one cotangent a primal. It also takes many
-    cotangents at once, stacked along a new first axis of every leaf, and returns theirs so stacked;
-    they are pulled back in parallel tasks, several in each. It can be called any number of times
-    and runs no model again, unless what the model kept was lost with its worker or moved; it holds
-    what the forward pass kept until it is garbage collected. Where all of that is gone (the cluster
-    was restarted, its client is closed, another client is active) the forward pass runs again, and
-    must have the same value. Only the primals are copied: do not write into other arrays that the
-    models use as long as you need the pullback. ``sparse``: the arrays whose cotangents should be
-    ``Rows``, as for ``value_and_grad``; of stacked cotangents they come back as lists of ``Rows``.
+    cotangents at once, stacked along a new first axis of every leaf, and returns stacked ones; they
+    are pulled back in parallel tasks, several in each.
+
+    The pullback can be called any number of times, and holds the residuals of the forward pass
+    until it is garbage collected. It runs no model again, unless residuals were lost with a worker
+    or moved. If all are gone (the cluster was restarted, its client is closed, another client is
+    active), the forward pass runs again, and must have the same value. Only the primals are copied:
+    do not write into other arrays that the models use as long as you need the pullback.
+
+    ``sparse``: the arrays whose cotangents should be ``Rows``, as for ``value_and_grad``; from
+    stacked cotangents come lists of ``Rows``.
 
     Raises
     ------
@@ -56,12 +76,12 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     """
     require_function(fun, "vjp")
     name = function_name(fun)
-    asked = as_asked(sparse, repr(name))
+    wanted = as_rows_wanted(sparse, name)
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))
-    wrt = [i for i, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = Recording(fun, name, wrt, primals, sparse=asked)
-    held = HeldForwardPass(recorded.graph(as_output(recorded.run(), name)))
+    numbers = [number for number, primal in enumerate(primals) if has_derivative(primal)]
+    recorded = RecordedFunction(fun, name, numbers, primals, sparse=wanted)
+    held = HeldForwardPass(recorded.graph())
 
     def by_primal(arrived: Arrived) -> tuple:
         return recorded.in_places(recorded.gather(arrived))
@@ -76,7 +96,7 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one structure as one: arrays with a new first axis, and ``Rows`` in lists."""
+    """Trees of one structure as one: stacked arrays, and lists of ``Rows``."""
 
     def stacked(*leaves: Any) -> Any:
         if leaves[0] is None:
@@ -84,3 +104,127 @@ def stack(trees: Sequence[Any]) -> Any:
         return list(leaves) if isinstance(leaves[0], Rows) else np.stack(leaves)
 
     return map_leaves(stacked, *trees)
+
+
+# ----------------------------------------------------------------------------- held forward passes
+
+
+class ForwardPass(NamedTuple):
+    """A forward pass that was run: ``tasks`` holds the results, on the cluster of ``client``."""
+
+    forward: Forward
+    tasks: TaskGraph
+    client: Any
+
+
+class HeldForwardPass:
+    """A forward pass that was run, for the pullbacks of any number of cotangents; it runs again if
+    its results are gone (dead workers, a restart, another client), with the same value."""
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._lock = threading.Lock()
+        self.value, self._latest = evaluate_again_if_lost(graph, self._run)
+        self._fingerprint = fingerprint(flatten(self.value)[0])
+
+    def _run(self) -> tuple[Any, ForwardPass]:
+        client = active_client()
+        warn_of_shipping(self._graph, client)
+        tasks = TaskGraph(where())
+        forward = build_forward(self._graph, tasks)
+        persisted = tasks.persist()
+        try:
+            value = compute_unknown(persisted.compute, [forward.values[self._graph.output]])[0]
+        except BaseException:
+            persisted.release()
+            raise
+        return value, ForwardPass(forward, persisted, client)
+
+    def _run_again(self, lost: ForwardPass) -> None:
+        """Runs the forward pass again, unless another thread has done so since it was lost."""
+        with self._lock:
+            if self._latest is not lost:
+                return
+            value, anew = self._run()
+            if not agree(fingerprint(flatten(value)[0]), self._fingerprint):
+                raise NondeterministicModelError(
+                    f"the forward pass of {self._graph.output.name!r} is not deterministic: run "
+                    f"again for its pullback, since its results were lost, it returned a different "
+                    f"value. Pass its models generators (dg.random.generators) instead of drawing "
+                    f"from global state."
+                )
+            self._latest = anew
+
+    def _evaluate(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
+        """Evaluates on the latest forward pass, which runs again if its results are gone."""
+        used = self._latest
+        if used.client is not None and active_client() is not used.client:
+            evaluate_again_if_lost(self._graph, lambda: self._run_again(used))
+
+        def evaluate_latest() -> Any:
+            nonlocal used
+            used = self._latest
+            return evaluate(used)
+
+        return evaluate_again_if_lost(
+            self._graph, evaluate_latest, prepare=lambda: self._run_again(used)
+        )
+
+    def pull(self, cotangent: Cotangent) -> Arrived:
+        """The cotangents of the variables."""
+
+        def evaluate(run: ForwardPass) -> Arrived:
+            tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
+            arrived = build_backward(run.forward, tasks, of_value, saw_value=True)
+            computed = compute_unknown(tasks.compute, list(arrived.values()))
+            return pull_here(run.forward, dict(zip(arrived, computed, strict=True)))
+
+        return self._evaluate(evaluate)
+
+    def _of_value(self, cotangent: Cotangent) -> Cotangent:
+        """A cotangent of the value that the caller has: the models may have run again since."""
+        return Cotangent(cotangent.leaves, self._fingerprint)
+
+    def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
+        """The cotangents of the variables for each of many cotangents."""
+
+        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
+            batch = Batch(tuple(map(self._of_value, cotangents[start:stop])))
+            return tasks.data(self._seed_key(tasks), batch)
+
+        return self._pull_all(len(cotangents), seeds)
+
+    def pull_units(self, count: int) -> list[Arrived]:
+        """The cotangents of the variables for one in each of the value's ``count`` entries."""
+
+        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
+            value = run.forward.values[self._graph.output]
+            args = (value, start, stop, self._fingerprint)
+            return tasks.add(self._seed_key(tasks), unit_cotangents, *args)
+
+        return self._pull_all(count, seeds)
+
+    def _seed_key(self, tasks: TaskGraph) -> Any:
+        return tasks.key("cotangent", self._graph.output.name)
+
+    def _pull_all(
+        self, count: int, seeds: Callable[[ForwardPass, TaskGraph, int, int], Any]
+    ) -> list[Arrived]:
+        runs = task_groups(count)
+
+        def evaluate(run: ForwardPass) -> list[Arrived]:
+            tasks = run.tasks.copy(is_batched=True)
+            arrived = [
+                build_backward(run.forward, tasks, seeds(run, tasks, start, stop), saw_value=True)
+                for start, stop in runs
+            ]
+            keys = [ref.key for references in arrived for ref in references.values()]
+            computed = iter(tasks.compute(keys))
+            batches = [{v: next(computed).entries for v in references} for references in arrived]
+            return [
+                pull_here(run.forward, {node: entries[index] for node, entries in batch.items()})
+                for batch, (start, stop) in zip(batches, runs, strict=True)
+                for index in range(stop - start)
+            ]
+
+        return self._evaluate(evaluate)

@@ -17,8 +17,9 @@ from numpy.testing import assert_allclose
 from samples import askew
 
 import daskgrad as dg
+from daskgrad.autodiff.models import determinism, tracing
 from daskgrad.derivatives import in_line as inline
-from daskgrad.derivatives.in_line import AtOnce, growth, subtrees_from
+from daskgrad.derivatives.in_line import InLine, growth, subtrees_from
 from daskgrad.graph.variables import Variable
 
 RANDOM = numpy.random.default_rng(5)
@@ -99,13 +100,15 @@ OWN = {  # of a point that has a number for each item
 
 
 @contextlib.contextmanager
-def in_line(seconds):
-    """No task puts the end off, however quick it is; yields a clock that its readings move on."""
+def in_line(seconds, large=0):
+    """No task puts the end off, however quick it is, and what takes ``large`` arrays goes to Dask
+    then; yields a clock that its readings move on."""
     with (
         dask.config.set({"daskgrad.inline.seconds": seconds}),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(inline, "TASK_SECONDS", 0.0)
+        patch.setattr(inline, "LARGE", large)
         yield ticking(patch, tick=TICK)
 
 
@@ -118,6 +121,8 @@ def test_the_bits_are_those_of_a_scheduler(name, monkeypatch):
     for seconds in (*BUDGETS, 60):
         with in_line(seconds), dask.config.set(scheduler="threads"):
             assert bits(gradient(x)) == expected
+    with in_line(BUDGETS[1], large=numpy.inf), dask.config.set(scheduler="threads"):
+        assert bits(gradient(x)) == expected, "all of it stays"
     for quick in (1, 3):
         steps = iter([2] * quick)
         monkeypatch.setattr(inline, "growth", lambda spent, limit, steps=steps: next(steps, 1))
@@ -193,10 +198,11 @@ def test_each_model_runs_once_also_where_the_rest_is_handed_over(seconds, runs):
 @pytest.fixture
 def handed_over(monkeypatch):
     """The evaluations that are handed over to Dask."""
-    evaluations, hand_over = [], AtOnce._hand_over
+    evaluations, hand_over = [], InLine._hand_over
     monkeypatch.setattr(
-        AtOnce, "_hand_over", lambda tasks: evaluations.append(tasks) or hand_over(tasks)
+        InLine, "_hand_over", lambda tasks: evaluations.append(tasks) or hand_over(tasks)
     )
+    monkeypatch.setattr(inline, "LARGE", 0)
     return evaluations
 
 
@@ -343,6 +349,7 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
     with dask.config.set(scheduler="threads"):
         expected = gradient(X)
     rest = iter(steps)
+    monkeypatch.setattr(inline, "LARGE", 0)
     monkeypatch.setattr(inline, "growth", lambda spent, limit: next(rest, 1))
     for found, other in zip(gradient(X), expected, strict=True):
         assert found.tobytes() == other.tobytes()
@@ -350,3 +357,75 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
 
 def test_runs_grow_as_far_as_time_allows():
     assert [growth(spent, 1.0) for spent in (1e-3, 0.03, 0.04, 0.5, 0.6)] == [8, 8, 2, 2, 1]
+
+
+# ------------------------------------------------------------------------------- on a cluster
+
+
+def test_nodes_that_need_no_sum_run_while_workers_evaluate(client, gate):
+    shards = dg.place(list(ROWS))
+
+    def waits(row, x):
+        gate.wait("sum")
+        return np.dot(row, x)
+
+    def meanwhile(x):
+        gate.wait_for(2)
+        gate.open()
+        return np.sum(x)
+
+    node = dg.delayed(meanwhile, compile=False)
+    gradient = dg.grad(lambda x: dg.map_sum(waits, shards, x) * 2.0 + node(x))
+    assert_allclose(gradient(X), 2.0 * ROWS.sum(axis=0) + 1.0)
+
+
+def test_an_error_beside_a_sum_gives_the_sum_up(client, gate, log):
+    shards = dg.place(list(ROWS))
+
+    def waits(row, x):
+        with log.open("a") as file:
+            file.write("x\n")
+        gate.wait("sum")
+        return np.dot(row, x)
+
+    def fails(x):
+        gate.wait_for(2)
+        raise ArithmeticError("no")
+
+    node = dg.delayed(fails, compile=False)
+    with pytest.raises(ArithmeticError, match="no"):
+        dg.grad(lambda x: dg.map_sum(waits, shards, x) + node(x))(X)
+    gate.open()
+    assert_allclose(dg.grad(lambda x: dg.map_sum(dot, shards, x))(X), dg.grad(by_graph)(X))
+    assert log.read_text().count("x") < N, "the workers went on"
+
+
+def by_graph(x):
+    return dg.map_sum(dot, ROWS, x)
+
+
+def test_on_a_cluster_fingerprints_are_taken(client, monkeypatch):
+    """The cluster may run tasks again that are handed over later."""
+    taken = []
+    for module in (determinism, tracing):
+        take = module.fingerprint
+        monkeypatch.setattr(module, "fingerprint", lambda x, f=take: taken.append(x) or f(x))
+    shards, node = dg.place(list(ROWS)), dg.delayed(mixed, compile=False)
+    dg.grad(lambda x: dg.map_sum(dot, shards, node(node(x))))(X)
+    assert taken
+
+
+def test_sums_of_sums_on_a_cluster(client):
+    """A call for the first ones together, and one for each that needs another's result."""
+    shards = dg.place(list(ROWS))
+
+    def objective(items, x):
+        first = dg.map_sum(dot, items, x)
+        second = dg.map_sum(lambda row, y: np.tanh(row[0] * y), items, first * 1e-9)
+        third = dg.map_sum(lambda number, y: number * y**2, list(NUMBERS), second)
+        return first * 1e-3 + third + dg.map_sum(dot, items, x * 0.5)
+
+    value, gradient = dg.value_and_grad(lambda x: objective(shards, x))(X)
+    with client.as_current(), dask.config.set({"daskgrad.resident.enabled": False}):
+        expected = dg.value_and_grad(lambda x: objective(shards, x))(X)
+    assert bits((value, gradient)) == bits(expected)

@@ -13,8 +13,8 @@ from daskgrad.autodiff.models.pullbacks import Batch, entry, for_each, unit_cota
 from daskgrad.autodiff.tape.dependence import Dependence
 from daskgrad.autodiff.tape.forward import Push
 from daskgrad.autodiff.tape.reverse import AutogradTape
-from daskgrad.derivatives.by_structure import FEW
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost, task_groups
+from daskgrad.derivatives.jacobian import FEW
 from daskgrad.graph.activity import Graph
 from daskgrad.tasks.supervision import LostError
 

@@ -503,6 +503,7 @@ def place(shared_cluster, pool):
         stack = contextlib.ExitStack()
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(in_line, "TASK_SECONDS", 0.0)  # no task puts the end off
+        patch.setattr(in_line, "LARGE", 0)  # what is left goes to threads
         if name == "cluster":
             stack.enter_context(cluster.as_current())
         else:

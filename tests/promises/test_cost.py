@@ -646,7 +646,7 @@ def test_only_the_blocks_of_a_variable_are_sent(seen):
 def test_items_that_are_differentiated_cost_one_task_a_sum(blocks, is_long, clock, monkeypatch):
     """A sum that stays has no task a block, and a block that is handed over has one."""
     here, there = Counter(), Counter()
-    add, build = in_line.AtOnce.add, TaskGraph.high_level_graph
+    add, build = in_line.InLine.add, TaskGraph.high_level_graph
 
     def added(tasks, key, *args, **how):
         here[stage(key)] += 1
@@ -661,7 +661,8 @@ def test_items_that_are_differentiated_cost_one_task_a_sum(blocks, is_long, cloc
         clock.move(float(is_long))
         return np.sum(np.sin(item)) * x[0]
 
-    monkeypatch.setattr(in_line.AtOnce, "add", added)
+    monkeypatch.setattr(in_line.InLine, "add", added)
+    monkeypatch.setattr(in_line, "LARGE", 0)
     monkeypatch.setattr(TaskGraph, "high_level_graph", built)
     items = np.ones((blocks, 3))
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "scheduler": "threads"}):
@@ -846,6 +847,7 @@ def test_in_line_no_fingerprint_is_taken(monkeypatch):
         dg.value_and_grad(program)(X)
     assert not taken
     monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)  # else quick tasks are not handed over
+    monkeypatch.setattr(in_line, "LARGE", 0)  # nor small ones
     for seconds in (0, 1e-9):  # all tasks, or all but the first
         taken.clear()
         with dask.config.set({"daskgrad.inline.seconds": seconds}):

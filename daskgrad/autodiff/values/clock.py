@@ -6,5 +6,4 @@ Call ``clock.seconds()`` through the module. Moments that are only shown are ``t
 import time
 
 seconds = time.perf_counter
-processor_seconds = time.process_time  # of all threads of this process
-thread_seconds = time.thread_time  # of the calling thread
+thread_seconds = time.thread_time  # of the calling thread's processor

@@ -1,4 +1,4 @@
-"""Checks whether a derivative is right and, if it is not, which model's rule is wrong."""
+"""check_grads: whether a derivative is right, and otherwise which model's rule is wrong."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -35,31 +35,31 @@ def check_grads(
 
     In three random directions v of each float argument, and with a random cotangent c of the value,
     ⟨c, f(x + εv) - f(x - εv)⟩ / 2ε, extrapolated to ε → 0 from two steps (Richardson), must equal
-    ⟨pullback(c), v⟩ in reverse mode and ⟨c, tangent⟩ of ``jvp`` in forward mode. Checks values in
-    double precision, and others to what their dtype allows. In double precision a rule that is off
-    by a thousandth is found; one that is wrong in a few entries of a large array alone may hide.
+    ⟨pullback(c), v⟩ in reverse mode and ⟨c, tangent⟩ of ``jvp`` in forward mode. The check is as
+    strict as the dtype allows. In double precision it finds a rule that is off by a thousandth; a
+    rule that is wrong in a few entries of a large array may escape it.
 
     Parameters
     ----------
     fun:
         returns a node or a pytree of nodes, as for ``vjp``.
     order:
-        1: gradients; 2: Hessian-vector products, too (``hvp``; of a value that is not one real
-        number, those of its product with c), against differences of gradients. Needs real numbers
-        in double precision.
+        1: gradients; 2: Hessian-vector products, too (``hvp`` of the value, or of its product with
+        c if it is not one real number), against differences of gradients. Needs real numbers in
+        double precision.
     modes:
-        "forward", "reverse", or both: what is checked to first order.
+        "forward", "reverse", or both: the modes that are checked to first order.
     rtol, atol:
-        what a derivative may differ by, besides rounding errors of the differences.
+        how much a derivative may differ, besides rounding errors of the differences.
     seed:
-        of the directions.
+        the seed of the directions and of the cotangent.
 
     Raises
     ------
     AssertionError
         if they differ. The message has the argument, both numbers, the rates of Taylor's test
-        (``taylor_rates``), and the first model of the graph whose own derivative is wrong: each
-        active call, and each item of a sum, is checked alone, in this process.
+        (``taylor_rates``), and the first model of the graph with a wrong derivative: each active
+        call, and each item of a sum, is checked alone, in this process.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def check_grads(
 
 
 def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """A message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
+    """The message: the wrong derivative, the rates of Taylor's test, and the model to blame."""
     try:
         rates = describe_rates(fault, fun, args, settings)
         culprit = find_wrong_rule(fault.checked, functools.partial(first_fault, settings=settings))
@@ -93,14 +93,14 @@ def explain(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str
 
 
 def describe_rates(fault: Fault, fun: Callable, args: tuple, settings: Settings) -> str:
-    """The rates of Taylor's test, or nothing where that does not use the wrong derivative."""
-    order = 2 if fault.what == SECOND else 1
-    if fault.what == FORWARD or not is_double((args, fault.checked.evaluate(*args))):
+    """The rates of Taylor's test; nothing if it does not use the wrong derivative."""
+    order = 2 if fault.kind == SECOND else 1
+    if fault.kind == FORWARD or not is_double((args, fault.checked.evaluate(*args))):
         return ""
     rates = taylor_rates(fun, order, settings.seed)(*args)
-    told = ", ".join([f"{rate:.2f}" for rate in rates])
+    actual = ", ".join([f"{rate:.2f}" for rate in rates])
     right = ", ".join(map(str, range(1, order + 2)))
-    return f"\nTaylor's remainders fall at the rates {told}, where {right} is right"
+    return f"\nTaylor's remainders fall at the rates {actual}, where {right} is right"
 
 
 def require_modes(modes: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Directional: derivatives of a function along random lines, against differences of its values."""
+"""Directional: derivatives along random lines, against differences of values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -40,22 +40,18 @@ def require_order(order: Any) -> None:
 
 
 class Checked(NamedTuple):
-    """A function of arguments, some of which it is differentiated with respect to.
+    """A function that is checked at some arguments."""
 
-    ``fun`` returns a node or a pytree of nodes; ``evaluate`` the value, without any derivative;
-    ``pull`` maps a cotangent at ``args`` to theirs. ``labels`` say what the arguments are called.
-    """
-
-    fun: Callable[..., Any]
-    evaluate: Callable[..., Any]
-    pull: Callable[[Any], Sequence[Any]]
+    fun: Callable[..., Any]  # returns a node or a pytree of nodes
+    evaluate: Callable[..., Any]  # returns the value
+    pull: Callable[[Any], Sequence[Any]]  # from a cotangent of the value at ``args``
     args: tuple
     name: str
-    labels: Sequence[str]
+    labels: Sequence[str]  # of the arguments, in messages
 
     @classmethod
     def of(cls, fun: Callable, args: tuple) -> "Checked":
-        """A function that calls models, at these arguments."""
+        """A function that calls models."""
         if not any(map(has_derivative, args)):
             raise TypeError(
                 f"no argument of {function_name(fun)!r} has a derivative to check; pass float or "
@@ -79,47 +75,44 @@ class Checked(NamedTuple):
         """The arguments that have a derivative."""
         return [number for number, arg in enumerate(self.args) if has_derivative(arg)]
 
-    def moved(self, t: float, directions: dict[int, Any]) -> list[Any]:
+    def moved(self, t: float, along: dict[int, Any]) -> list[Any]:
         """The arguments, some of them moved along their directions."""
-        moved = [move_along(self.args[number], t, v) for number, v in directions.items()]
-        return substitute(self.args, directions, moved)
+        moved = [move_along(self.args[number], t, v) for number, v in along.items()]
+        return substitute(self.args, along, moved)
 
-    def tangents(self, directions: dict[int, Any]) -> tuple:
-        return tuple(
-            [
-                directions.get(number, still(arg)) if has_derivative(arg) else None
-                for number, arg in enumerate(self.args)
-            ]
-        )
+    def tangents(self, along: dict[int, Any]) -> tuple:
+        """The tangents of all arguments; zero for an argument without a direction."""
+        args = enumerate(self.args)
+        return tuple([along.get(n, still(x)) if has_derivative(x) else None for n, x in args])
 
 
 class Fault(NamedTuple):
-    """A derivative along a random line that differs from what differences give."""
+    """A derivative along a random line that differs from the slope by differences."""
 
-    what: str
+    kind: str
     checked: Checked
     number: int
-    given: float
-    found: float
+    derivative: float
+    slope: float
     allowed: float
 
     def __str__(self) -> str:
         label = self.checked.labels[self.number]
         return (
-            f"the {self.what} of {self.checked.name!r} is wrong for {label} "
+            f"the {self.kind} of {self.checked.name!r} is wrong for {label} "
             f"({describe(self.checked.args[self.number])}): {self.numbers}"
         )
 
     @property
     def numbers(self) -> str:
         return (
-            f"it gives {self.given:.12g} in a random direction, and differences give "
-            f"{self.found:.12g} (allowed: {self.allowed:.2g})"
+            f"it gives {self.derivative:.12g} in a random direction, and differences give "
+            f"{self.slope:.12g} (allowed: {self.allowed:.2g})"
         )
 
 
 class Settings(NamedTuple):
-    """What is checked, and how exactly."""
+    """Which derivatives are checked, and how exactly."""
 
     order: int
     modes: Sequence[str]
@@ -128,7 +121,7 @@ class Settings(NamedTuple):
     seed: int
 
 
-class Line(NamedTuple):
+class LineFunction(NamedTuple):
     """A real function of t near t = 0, known to ``epsilon`` relative to ``size``."""
 
     at: Callable[[float], float]
@@ -146,80 +139,70 @@ class Line(NamedTuple):
         ]
         return (4 * fine - coarse) / 3
 
-    def allowed(self, given: float, found: float, settings: Settings) -> float:
+    def allowed(self, derivative: float, slope: float, settings: Settings) -> float:
         noise = 20 * self.epsilon * self.size / self.step
         rtol = max(settings.rtol, 10 * self.epsilon**0.8)
-        return settings.atol + rtol * max(abs(given), abs(found)) + noise
+        return settings.atol + rtol * max(abs(derivative), abs(slope)) + noise
 
 
 def first_fault(checked: Checked, settings: Settings) -> Fault | None:
     """The first derivative that differs from differences by more than is allowed."""
-    for what, number, given, line in comparisons(checked, settings):
-        found = line.slope()
-        allowed = line.allowed(given, found, settings)
-        if not abs(found - given) <= allowed:
-            return Fault(what, checked, number, given, found, allowed)
+    for kind, number, derivative, line in comparisons(checked, settings):
+        slope = line.slope()
+        allowed = line.allowed(derivative, slope, settings)
+        if not abs(slope - derivative) <= allowed:
+            return Fault(kind, checked, number, derivative, slope, allowed)
     return None
 
 
-Comparison = tuple[str, int, float, Line]
+Comparison = tuple[str, int, float, LineFunction]
 
 
 def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
-    """What a derivative gives along a random line, and the line."""
+    """Derivatives along random lines: ⟨pullback(c), v⟩ and ⟨c, jvp(v)⟩ for each argument."""
     random = np.random.default_rng(settings.seed)
     value = checked.evaluate(*checked.args)
     cotangent = random_like(value, random)
     if "reverse" in settings.modes:
-        yield from reverse(checked, value, cotangent, random)
+        gradients = checked.pull(cotangent)
+        for number, direction in directions(checked, random):
+            line = value_line(checked, value, cotangent, {number: direction})
+            yield REVERSE, number, inner(gradients[number], direction), line
     if "forward" in settings.modes:
-        yield from forward(checked, value, cotangent, random)
+        for number, direction in directions(checked, random):
+            tangent = tangent_of(checked, {number: direction})
+            line = value_line(checked, value, cotangent, {number: direction})
+            yield FORWARD, number, inner(cotangent, tangent), line
     if settings.order == 2:
         yield from second(checked, value, cotangent, random)
 
 
-def value_line(checked: Checked, value: Any, cotangent: Any, directions: dict[int, Any]) -> Line:
+def directions(checked: Checked, random: Any) -> Iterator[tuple[int, Any]]:
+    """The numbers of arguments, with random directions of each."""
+    for number in checked.numbers:
+        for _ in range(DIRECTIONS):
+            yield number, random_like(checked.args[number], random)
+
+
+def value_line(checked: Checked, value: Any, cotangent: Any, along: dict[int, Any]) -> LineFunction:
     """t ↦ ⟨cotangent, f(x + t v)⟩."""
 
     def at(t: float) -> float:
-        return inner(cotangent, checked.evaluate(*checked.moved(t, directions)))
+        return inner(cotangent, checked.evaluate(*checked.moved(t, along)))
 
-    moving = [epsilon(checked.args[number]) for number in directions]
-    return Line(at, max(epsilon(value), *moving), size(cotangent, value))
-
-
-def reverse(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
-    """⟨pullback(c), v⟩ for each argument."""
-    gradients = checked.pull(cotangent)
-    for number in checked.numbers:
-        for _ in range(DIRECTIONS):
-            direction = random_like(checked.args[number], random)
-            line = value_line(checked, value, cotangent, {number: direction})
-            yield REVERSE, number, inner(gradients[number], direction), line
+    moving = [epsilon(checked.args[number]) for number in along]
+    return LineFunction(at, max(epsilon(value), *moving), size(cotangent, value))
 
 
-def forward(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
-    """⟨c, jvp(v)⟩ for each argument."""
-    for number in checked.numbers:
-        for _ in range(DIRECTIONS):
-            direction = {number: random_like(checked.args[number], random)}
-            tangent = tangent_of(checked, direction)
-            line = value_line(checked, value, cotangent, direction)
-            yield FORWARD, number, inner(cotangent, tangent), line
-
-
-def tangent_of(checked: Checked, direction: dict[int, Any]) -> Any:
+def tangent_of(checked: Checked, along: dict[int, Any]) -> Any:
     try:
-        return jvp(checked.fun, checked.args, checked.tangents(direction))[1]
+        return jvp(checked.fun, checked.args, checked.tangents(along))[1]
     except NotImplementedError as error:
         error.add_note(
             "daskgrad: check_grads checks forward mode, too; if you need only gradients, "
             "leave it out with modes=('reverse',)"
         )
         raise
-
-
-# ------------------------------------------------------------------------------- second order
 
 
 def second(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterator[Comparison]:
@@ -233,28 +216,17 @@ def second(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterato
         gradients, products = hvp(scalar, checked.args, checked.tangents(along))
         for number in checked.numbers:
             other = random_like(checked.args[number], random)
-            line = gradient_line(checked, scalar, along, number, other, gradients[number])
+
+            def at(t: float, number: int = number, other: Any = other, along: Any = along) -> float:
+                """⟨gradient at x + t v, w⟩."""
+                return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
+
+            line = LineFunction(at, epsilon(checked.args), size(other, gradients[number]))
             yield SECOND, number, inner(other, products[number]), line
 
 
-def gradient_line(
-    checked: Checked,
-    scalar: Callable,
-    along: dict[int, Any],
-    number: int,
-    other: Any,
-    gradient: Any,
-) -> Line:
-    """t ↦ ⟨gradient at x + t v, w⟩ for one argument."""
-
-    def at(t: float) -> float:
-        return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
-
-    return Line(at, epsilon(checked.args), size(other, gradient))
-
-
 def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:
-    """A function whose value is one real number: ``fun``, or its product with a cotangent."""
+    """``fun`` if its value is one real number, else its product with a cotangent."""
     if is_real_scalar([value]):
         return fun
     name = function_name(fun)
@@ -270,9 +242,9 @@ def weighted(value: Any, cotangent: Any) -> Any:
 WEIGHTED = delayed(weighted, name="weighted")
 
 
-def require_double(checked: Checked, value: Any, what: str) -> None:
+def require_double(checked: Checked, value: Any, subject: str) -> None:
     if not is_double((checked.args, value)):
         raise TypeError(
-            f"{what} need real numbers in double precision; {checked.name!r} was called with "
+            f"{subject} need real numbers in double precision; {checked.name!r} was called with "
             f"({', '.join(map(describe, checked.args))}) and returned {describe(value)}"
         )

@@ -30,17 +30,17 @@ from daskgrad.graph.delayed import as_model
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> str:
-    """Tells what became of calls with such arguments in this process, and what will.
+    """Tells whether calls with such arguments are compiled in this process, or when they will be.
 
-    What ``dg.delayed`` was told counts: ``compile``, ``backend``, ``gradient``. All floating-point
-    arguments are taken to be differentiated. The model runs twice; its errors are its own.
+    The options of ``dg.delayed`` count: ``compile``, ``backend``, ``gradient``. All floating-point
+    arguments are taken to be differentiated. The model runs twice; its errors are raised.
 
     Returns
     -------
     str
-        whether there is a program, or when there will be one, its source, and its constants, which
-        are what the model refers to by name, and whether somebody must vouch for the model; or the
-        reason, with file and line, why it is traced at each call.
+        whether there is a program, or when there will be one, its source, its constants (the values
+        that the model refers to by name), and whether somebody must vouch for the model; or the
+        reason, with file and line, why the model is traced at each call.
 
     Examples
     --------
@@ -50,50 +50,53 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
     made = as_model(model)
     registry.load("compiled")  # and its rules
     run_as_model(partial(made.fun, **kwargs), *args)
-    asked = other_way(made)
-    if asked:
-        return f"{made.name!r} is not compiled: {asked}"
+    try:
+        return "\n".join(described_program(made, args, kwargs))
+    except Unrecordable as reason:
+        return f"{made.name!r} is not compiled: {reason}"
+
+
+def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
+    """The state of a program, its lines, and a line about sums; Unrecordable if there is none."""
+    require_compiled(made)
     leaves, structure = flatten((args, kwargs))
     layout = opened_layout(FlatArguments(leaves, structure, numbers_of(leaves)))
     backend: Any = registry.load(made.backend)
     programs = backend.prepare(made.fun).programs
     signature = signature_of(layout, programs.looks)
     if signature is None:
-        return f"{made.name!r} is not compiled: {odd_argument(layout.leaves)}"
+        raise Unrecordable(odd_argument(layout.leaves))
     alike = programs.alike(signature)
     watch = References(made.fun)
     watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
     impurity = watch.impurity
-    for refusal in (programs.impurity, *[each.refusal for each in alike if not each.ways]):
+    for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
-            return f"{made.name!r} is not compiled: {refusal}"
+            raise Unrecordable(refusal)
     try:
-        try:
-            way = run_as_model(make_way, made.fun, layout, signature, made.name)
-        except Unrecordable:
-            if not may_look(signature.key):
-                raise
-            signature = signature_of(layout, looks=True)
-            assert signature is not None
-            way = run_as_model(make_way, made.fun, layout, signature, made.name)
-    except Unrecordable as error:
-        return f"{made.name!r} is not compiled: {error}"
+        way = run_as_model(make_way, made.fun, layout, signature, made.name)
+    except Unrecordable:
+        if not may_look(signature.key):
+            raise
+        signature = signature_of(layout, looks=True)
+        assert signature is not None
+        way = run_as_model(make_way, made.fun, layout, signature, made.name)
     if impurity and made.backend != "compiled":
-        said = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
-    elif any([each.ways for each in alike]):
-        said = "is compiled to"
+        state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
+    elif any([entry.ways for entry in alike]):
+        state = "is compiled to"
     else:
-        calls = max([each.calls for each in alike], default=programs.cold_calls)
-        said = (
+        calls = max([entry.calls for entry in alike], default=programs.cold_calls)
+        state = (
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
             f"in this process, to"
         )
-    many = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
-    return "\n".join([f"{made.name!r} {said}", "", *lines_of(way.program), *dict.fromkeys(many)])
+    sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
+    return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
-    """How the items of a sum go."""
+    """How a sum evaluates its items."""
     if batch is None:
         return "Items of a sum go one by one."
     names = ", ".join(dict.fromkeys(batch.loops))
@@ -102,7 +105,7 @@ def line_of_batch(batch: BatchProgram | None) -> str:
 
 
 def odd_argument(leaves: Sequence[Any]) -> str:
-    """What no program takes."""
+    """Names an argument that no program takes."""
     odd = next((describe(leaf) for leaf in leaves if kind_of_leaf(leaf) is None), "a dict")
     return (
         f"among the arguments is {odd}; pass numbers, arrays, strings, functions, and objects of "
@@ -110,19 +113,23 @@ def odd_argument(leaves: Sequence[Any]) -> str:
     )
 
 
-def other_way(model: Model) -> str | None:
-    """Why this package does not even try to compile a model."""
+def require_compiled(model: Model) -> None:
+    """Raises if the package does not try to compile a model."""
     if type(model.fun) is WithGradient:
-        return "it brings its own gradient"
+        raise Unrecordable("it brings its own gradient")
     if model.backend == "autograd":
-        return "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
+        raise Unrecordable(
+            "compile=False asks for that, of this model or in dask.config (daskgrad.compile)"
+        )
     if not registry.is_compiled(model.backend):
-        return f"only models of autograd are, and this one's backend is {model.backend!r}"
-    return None
+        raise Unrecordable(
+            f"only models of autograd are, and this one's backend is {model.backend!r}"
+        )
 
 
 NUMBERS = (int, float)
-NAME = re.compile(r"\bc_\d+\b")
+NAME = re.compile(r"\bc_\d+\b")  # of a constant
+SHOWN = (int, tuple, slice)
 
 
 def lines_of(program: Program) -> list[str]:
@@ -136,7 +143,7 @@ def lines_of(program: Program) -> list[str]:
         for name, value in named.items()
         if type(value) in NUMBERS and NAME.fullmatch(name)
     }
-    source = NAME.sub(lambda found: numbers.get(found[0], found[0]), program.source.text)
+    source = NAME.sub(lambda match: numbers.get(match[0], match[0]), program.source.text)
     constants = [
         f"{name} = {value if isinstance(value, SHOWN) else describe(value)}"
         for name, value in program.constants.items()
@@ -145,10 +152,7 @@ def lines_of(program: Program) -> list[str]:
     return [source, *constants]
 
 
-SHOWN = (int, tuple, slice)
-
-
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:
-    """A number for each leaf that may be differentiated."""
+    """Counts the leaves that may be differentiated."""
     numbers = iter(range(len(leaves)))
     return tuple([next(numbers) if cotangents.is_differentiable(leaf) else None for leaf in leaves])

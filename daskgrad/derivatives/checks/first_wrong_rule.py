@@ -1,7 +1,7 @@
-"""First wrong rule: which model's rule is wrong, where the derivative of a function is wrong.
+"""First wrong rule: the model that makes a derivative wrong.
 
-Each active node's call is checked alone, in the order of the graph, at the values that its inputs
-have, and each term of a sum; in the calling thread, whatever the data were computed on.
+Each call of an active node, and each term of a sum, is checked alone at the values of its inputs,
+in the order of the graph and in the calling thread.
 """
 
 import warnings
@@ -30,7 +30,7 @@ Check = Callable[[Checked], Fault | None]
 
 
 def find_wrong_rule(checked: Checked, check: Check) -> str:
-    """A sentence that names the first call whose own derivative is wrong."""
+    """A sentence that names the first call with a wrong derivative."""
     graph, calls = recorded_calls(checked)
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a term need not depend on every argument
@@ -75,8 +75,8 @@ class SingleCall(NamedTuple):
     def _pull(self, cotangent: Any) -> list[Any]:
         """The cotangents of the active inputs, without a graph: there may be many calls."""
         called = self.model, self.call, self.active, self.inputs
-        given = Cotangent(tuple(flatten(cotangent)[0]))
-        pulled = pull_back(capture(*called), given, *called)
+        leaves = tuple(flatten(cotangent)[0])
+        pulled = pull_back(capture(*called), Cotangent(leaves), *called)
         trees = [flatten(self.inputs[number]) for number, *_ in self.active]
         pairs = zip(trees, each_of(pulled), strict=True)
         return [gradient(*tree, part.leaves) for tree, part in pairs]
@@ -87,7 +87,7 @@ class SingleCall(NamedTuple):
 
 
 def recorded_calls(checked: Checked) -> tuple[Graph, Iterator[SingleCall]]:
-    """The graph of a function, and its active calls with the values of their inputs."""
+    """The graph of a function, and its active calls at the values of their inputs."""
     args = [copy_variable(arg, "variable") if has_derivative(arg) else arg for arg in checked.args]
     output = as_output(checked.fun(*map(for_user, args)), checked.name)
     graph = Graph(output, [arg for n, arg in enumerate(args) if n in checked.numbers])
@@ -96,7 +96,7 @@ def recorded_calls(checked: Checked) -> tuple[Graph, Iterator[SingleCall]]:
 
 
 def compute_inputs(nodes: Sequence[Node]) -> dict[Any, Any]:
-    """The values of the nodes' inputs, and for each sum those of the items in its blocks."""
+    """The values of the nodes' inputs, and for each sum the items of its blocks."""
     tasks = TaskGraph()
     sources = list(dict.fromkeys(source for node in nodes for source in node.inputs))
     values = build_values(tasks, sources)

@@ -1,4 +1,4 @@
-"""Taylor's test: how fast the remainders of a function's expansion along a random line fall."""
+"""Taylor's test: how fast the remainders of an expansion along a random line fall."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from daskgrad.derivatives.inputs import require_function
 from daskgrad.random import require_seed
 
 STEPS = 0.03125 * 0.5 ** np.arange(7)  # along a direction of norm one
-CLEAR = 100  # times the rounding errors that a remainder must be to tell a rate
+CLEAR = 100  # times the rounding errors: a remainder tells a rate from there on
 
 
 def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., tuple[float, ...]]:
@@ -38,14 +38,14 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     order:
         1: with the gradient, two rates; 2: with a Hessian-vector product (``hvp``), too, three.
     seed:
-        of the direction and the cotangent.
+        the seed of the direction and the cotangent.
 
     Returns
     -------
     function
-        A function of ``fun``'s arguments that returns the rates, one a remainder. Each is that of
-        the last halving of ε at which the remainder exceeds rounding errors; ``inf`` if it never
-        does, as for the second remainder of a linear function. A rate is higher where a derivative
+        A function of ``fun``'s arguments that returns the rates, one a remainder. Each is the rate
+        at the last halving of ε with a remainder above rounding errors; ``inf`` if there is none,
+        as for the second remainder of a linear function. A rate is higher where a derivative
         vanishes.
 
     Raises
@@ -95,7 +95,7 @@ class Expansion:
         scalar = scalar_of(checked.fun, value, self._cotangent)
         factor = self._cotangent if scalar is checked.fun else 1.0
         derivatives = hvp(scalar, checked.args, checked.tangents(self._along))
-        first, second = [float(factor) * self._product(each) for each in derivatives]
+        first, second = [float(factor) * self._product(gradients) for gradients in derivatives]
         return [first, second / 2]
 
     def _product(self, gradients: Sequence[Any]) -> float:
