@@ -23,7 +23,7 @@ from daskgrad.tasks.observers import TOPIC
 PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
 
-class PlannedTask(NamedTuple):
+class TaskPlan(NamedTuple):
     """A task before it runs; a backward task pulls back the forward task ``source``."""
 
     stage: str
@@ -41,7 +41,7 @@ class Feed:
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.planned: dict[Hashable, PlannedTask] = {}  # may yet run
+        self.planned: dict[Hashable, TaskPlan] = {}  # may yet run
 
     def plan(self, graph: Iterable[tuple[Any, Sequence[Any]]]) -> None:
         """The tasks of one graph that will run: their keys, and the keys of their inputs."""
@@ -54,7 +54,7 @@ class Feed:
             source = None
             if stage == "backward":
                 source = next((key for key in inputs if is_of_stage(key, "forward")), None)
-            self.planned[key] = PlannedTask(stage, model, evaluation, source)
+            self.planned[key] = TaskPlan(stage, model, evaluation, source)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
         drop_oldest(self.planned, PLANNED)
         for model in {parts.model for _, parts, _ in known}:

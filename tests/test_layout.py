@@ -1,6 +1,7 @@
 """Rooms are import order, few modules import some libraries, and tests wait for no time to pass."""
 
 import ast
+import collections
 import functools
 import json
 import pathlib
@@ -262,3 +263,13 @@ def test_whatever_the_package_decides_by_time_reads_its_clock():
     nodes = [(name, node) for name in likely for node in ast.walk(tree_of(name))]
     reads = {name for name, node in nodes if CLOCKS & names_of(node)}
     assert reads == {"autodiff.values.clock"}
+
+
+def test_no_two_modules_have_a_class_of_one_name():
+    modules = collections.defaultdict(list)
+    for path in [*ROOT.rglob("*.py"), *DASHBOARDS.rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(str(path))
+    assert len(modules) > 300
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}

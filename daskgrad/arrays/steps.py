@@ -57,7 +57,7 @@ class Turn(NamedTuple):
     places: tuple[slice, ...]
 
 
-class BlockRun:
+class StepRun:
     """Runs the steps of one block, from its value, its neighbours' edges, and the other inputs."""
 
     def __init__(self, stage: str, model: Model, steps: BlockSteps, others: Sequence[Any]):
@@ -136,14 +136,14 @@ def evaluate_block(
     model: Model, steps: BlockSteps, block: Any, edges: Sequence[Edges], others: Sequence[Any]
 ) -> Any:
     """The block after its steps."""
-    return last_state(BlockRun("value", model, steps, others), steps, block, edges)
+    return last_state(StepRun("value", model, steps, others), steps, block, edges)
 
 
 def capture_block(
     model: Model, steps: BlockSteps, block: Any, edges: Sequence[Edges], others: Sequence[Any]
 ) -> Captured:
     """The block after its steps; the backward pass needs only the value's fingerprint."""
-    value = last_state(BlockRun("forward", model, steps, others), steps, block, edges)
+    value = last_state(StepRun("forward", model, steps, others), steps, block, edges)
     return Captured(value, None, seen_by(steps.active, [block, *others]))
 
 
@@ -152,7 +152,7 @@ def capture_block_when(is_needed: bool, *args: Any) -> Captured:
     return capture_block(*args)
 
 
-def last_state(run: BlockRun, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> Any:
+def last_state(run: StepRun, steps: BlockSteps, block: Any, edges: Sequence[Edges]) -> Any:
     """The block after all steps."""
     state = assemble(block, edges, steps.frame)
     for number in range(steps.steps):
@@ -172,7 +172,7 @@ def pull_back_block(
 ) -> tuple[Any, ...]:
     """The cotangents of the block, of the neighbours' edges, and of the other active inputs."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
-    run = BlockRun("backward", model, steps, others)
+    run = StepRun("backward", model, steps, others)
     before = [assemble(block, edges, steps.frame)]  # the states before each step, with halos
     for number in range(steps.steps - 1):
         before.append(run.advance(run.turn(number, before[-1])))

@@ -140,16 +140,16 @@ Term = tuple[Any, Sequence[Any]]  # a value, and its gradient
 def trace_block(block: TracedBlock) -> Iterator[list[Term | None]]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
     fields = list(map(ItemField, block.fields))
-    groups: dict[Hashable, ItemGroup] = {}
-    members: list[ItemGroup] = []  # the group of each item
+    groups: dict[Hashable, XlaGroup] = {}
+    members: list[XlaGroup] = []  # the group of each item
     for number, kind in enumerate(zip(*[field.kinds for field in fields], strict=True)):
         if kind not in groups:
-            groups[kind] = ItemGroup(block, fields, number, is_alone=None in kind)
+            groups[kind] = XlaGroup(block, fields, number, is_alone=None in kind)
         members.append(groups[kind])
     largest = max([group.nbytes for group in groups.values()])
     size = max(1, HELD // largest) if largest else block.count
     for start in range(0, block.count, size):
-        numbers: dict[ItemGroup, list[int]] = {}
+        numbers: dict[XlaGroup, list[int]] = {}
         for number, group in enumerate(members[start : start + size], start):
             numbers.setdefault(group, []).append(number)
         results: list[Term | None] = [None] * len(members[start : start + size])
@@ -159,7 +159,7 @@ def trace_block(block: TracedBlock) -> Iterator[list[Term | None]]:
         yield results
 
 
-class ItemGroup:
+class XlaGroup:
     """Items of one kind, which share a loop; ``nbytes``: of one item while it is held."""
 
     def __init__(
