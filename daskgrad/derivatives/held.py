@@ -139,11 +139,12 @@ class HeldForwardPass:
                 for start, stop in runs
             ]
             computed = iter(tasks.compute([ref.key for each in arrived for ref in each.values()]))
-            batches = [{variable: next(computed) for variable in each} for each in arrived]
+            batches = [
+                pull_here(run.forward, {node: next(computed) for node in each}, is_batched=True)
+                for each in arrived
+            ]
             return [
-                pull_here(
-                    run.forward, {node: batch.entries[number] for node, batch in each.items()}
-                )
+                {variable: batch.entries[number] for variable, batch in each.items()}
                 for each, (start, stop) in zip(batches, runs, strict=True)
                 for number in range(stop - start)
             ]
