@@ -139,6 +139,24 @@ def test_a_jacobian_pulls_numpy_on_variables_back_in_batches(monkeypatch, synchr
     assert len(pulled) < len(x)
 
 
+@pytest.mark.parametrize("of", [lambda x: x, WAVE], ids=["a variable", "a model"])
+def test_an_array_has_the_numbers_that_it_had_in_the_call(of):
+    def fun(x):
+        weights, total, places = np.zeros(3), 0.0, np.array([0, 0])
+        for number in range(3):
+            weights[number], places[1] = 1.0, number
+            total = total + np.sum(np.sin(of(x)) * weights) + np.sum(of(x)[places])
+        return total
+
+    y = of(dg.variable(X)).compute()
+    expected = np.sin(y) @ [3.0, 2.0, 1.0] + y @ [4.0, 1.0, 1.0]
+    for _ in range(20):  # by a program, too
+        np.testing.assert_allclose(dg.value_and_grad(fun)(X)[0], expected)
+    weights = np.ones(3)
+    calls = [(of(dg.variable(X)) * weights).call.leaves[1] for _ in range(3)]
+    assert calls[0] is calls[1] is calls[2]
+
+
 def test_values_that_the_caller_wants_stay_nodes():
     def fun(x):
         y = np.exp(WAVE(x))
