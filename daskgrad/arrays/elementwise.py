@@ -7,6 +7,7 @@ import numpy as np
 
 from daskgrad.arrays.chunks import Chunks, Parts, broadcast, call, made_of, place_in
 from daskgrad.arrays.halos import GridLayout
+from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.descriptions import path_of
 
 
@@ -21,11 +22,43 @@ def apply(fun: Callable, name: str, operands: Sequence[Any]) -> Parts:
             f"have the shape {GridLayout(wide).shape}; make that a dg.array, too, with chunks"
         )
 
+    dtype = dtype_of(fun, operands)
+    nodes = tuple([n for n, each in enumerate(operands) if hasattr(each, "__dask_graph__")])
+    if nodes:
+        fitting = tuple([sizes[0] if len(sizes) == 1 else 1 for sizes in chunks])
+        fun = OfNodes(fun, name, nodes, fitting)
+
     def block_at(index: tuple[int, ...]) -> Any:
         args = [x.block(place_in(x.chunks, index)) if isinstance(x, Parts) else x for x in operands]
         return call(fun, name, *args)
 
-    return made_of(chunks, dtype_of(fun, operands), block_at)
+    return made_of(chunks, dtype, block_at)
+
+
+@carrier
+class OfNodes:
+    """A function of blocks and nodes. A node's value is not cut, so it must fit each block.
+
+    ``places``: the operands that are nodes; ``fitting``: how many entries they may have along each
+    axis, beside one.
+    """
+
+    fun: Callable
+    name: str
+    places: tuple[int, ...]
+    fitting: tuple[int, ...]
+
+    def __call__(self, *operands: Any) -> Any:
+        for place in self.places:
+            shape = np.shape(operands[place])
+            pairs = zip(shape[::-1], self.fitting[::-1], strict=False)
+            if len(shape) > len(self.fitting) or any([n not in (1, own) for n, own in pairs]):
+                raise ValueError(
+                    f"np.{self.name} of a dg.array and a node whose value, of shape {shape}, is "
+                    f"not cut into chunks; make that a dg.array, too, or let a model have both: "
+                    f"x.map_blocks(model, node)"
+                )
+        return self.fun(*operands)
 
 
 def cut_like(operand: Any, chunks: Chunks, name: str) -> Any:

@@ -220,9 +220,12 @@ class HeldForwardPass:
             ]
             keys = [ref.key for references in arrived for ref in references.values()]
             computed = iter(tasks.compute(keys))
-            batches = [{v: next(computed).entries for v in references} for references in arrived]
+            batches = [
+                pull_here(run.forward, {node: next(computed) for node in nodes}, is_batched=True)
+                for nodes in arrived
+            ]
             return [
-                pull_here(run.forward, {node: entries[index] for node, entries in batch.items()})
+                {variable: cotangents.entries[index] for variable, cotangents in batch.items()}
                 for batch, (start, stop) in zip(batches, runs, strict=True)
                 for index in range(stop - start)
             ]

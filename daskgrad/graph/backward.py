@@ -108,16 +108,20 @@ def build_backward(
 
 
 def pull_here(
-    forward: Forward, arrived: dict[Variable, Any], tasks: TaskGraph | None = None
+    forward: Forward,
+    arrived: dict[Variable, Any],
+    tasks: TaskGraph | None = None,
+    is_batched: bool = False,
 ) -> dict[Variable, Any]:
     """Pulls cotangents that arrived at nodes of this process back to the variables.
 
     ``tasks``: adds tasks that do so. Its cotangents are the last terms of those of the variables.
+    ``is_batched``: they are batches.
     """
     graph = forward.graph
     if not graph.here:
         return arrived
-    tasks = TasksHere(graph.is_chain) if tasks is None else tasks
+    tasks = TasksHere(graph.is_chain, is_batched) if tasks is None else tasks
     backward = Backward(graph, forward.here, tasks)
     for node, cotangent in arrived.items():
         backward.contributions[node].append(Contribution(cotangent, saw_value=False))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from daskgrad.autodiff.models.model import Call, Model, Operator
+from daskgrad.autodiff.tape.rule_calls import unbox_container
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.graph.nodes import HEAVY, CallNode, Node, call_of_leaves
@@ -41,7 +42,7 @@ class Expression:
                 if place is not None:
                     error.add_note(f"daskgrad: the call stands in {place[0]}, line {place[1]}")
                 raise
-        return values[-1]
+        return unbox_container(values[-1])  # of functions that return several arrays
 
 
 class ExpressionNode(CallNode):
@@ -127,10 +128,13 @@ def is_sum(node: Node) -> bool:
 
 
 def run_here(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes, inputs first, that run in this process: NumPy on small variables, their items."""
+    """The nodes, inputs first, that run in this process: NumPy on small variables, their items.
+
+    Where annotations say how Dask is to run a call, it is a task.
+    """
     small: set[Node] = set()
     for node in nodes:
-        if not node.is_here or node.is_settled:
+        if not node.is_here or node.is_settled or node.annotations:
             continue
         if node.inputs:
             is_small = all([source in small for source in node.inputs])

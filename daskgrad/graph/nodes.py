@@ -5,6 +5,7 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 
 import functools
 import importlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -112,6 +113,7 @@ class Node(Collection, ArrayOperators):
     def record(self, model: Model, args: tuple, kwargs: dict[str, Any] = NO_KEYWORDS) -> "Node":
         """Records a call of NumPy between models."""
         node = CallNode(model, args, kwargs)
+        node.call = with_arrays_as_they_are(node.call)
         node.is_light, node.place = True, place_here()
         node.is_here = all([source.is_here for source in node.inputs])
         return node
@@ -124,6 +126,7 @@ class Node(Collection, ArrayOperators):
         node = ItemNode(GETITEM, (self, index), {})
         if not all([isinstance(source, Constant) for source in node.inputs[1:]]):
             node = CallNode(GETITEM, (self, index), {})  # an index that is computed
+        node.call = with_arrays_as_they_are(node.call)
         node.is_here = all([source.is_here for source in node.inputs])
         return node
 
@@ -227,6 +230,43 @@ def call_of_leaves(count: int) -> Call:
     """The call on so many nodes: one object for each number."""
     structure = Structure(flatten(((0.0,) * count, {}))[1])
     return Call((None,) * count, structure, tuple([(n, n) for n in range(count)]))
+
+
+_as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and copies
+
+
+def with_arrays_as_they_are(call: Call) -> Call:
+    """A call whose small arrays nobody changes, since NumPy's calls are over when they return."""
+    places = [n for n, leaf in enumerate(call.leaves) if isinstance(leaf, np.ndarray) and leaf.size]
+    if not places:
+        return call
+    leaves = list(call.leaves)
+    for place in places:
+        leaves[place] = as_it_is(leaves[place])
+    return call._replace(leaves=tuple(leaves))
+
+
+def as_it_is(array: np.ndarray) -> np.ndarray:
+    """A copy of an array; all calls have the same one until the array changes."""
+    key = id(array)
+    of, copied = _as_they_were.get(key, (lambda: None, lambda: None))
+    found = copied() if of() is array else None
+    if found is not None and are_equal(found, array):
+        return found
+    made = array.copy(order="A")
+    forget = functools.partial(_forget, key)
+    _as_they_were[key] = weakref.ref(array, forget), weakref.ref(made)
+    return made
+
+
+def _forget(key: int, _: Any) -> None:
+    _as_they_were.pop(key, None)
+
+
+def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have the same bits, in the same layout."""
+    is_alike = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+    return is_alike and a.tobytes() == b.tobytes()
 
 
 def as_node(leaf: Any) -> Node | None:

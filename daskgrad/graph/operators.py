@@ -5,6 +5,7 @@ calls on variables; on other nodes it is an error with advice.
 """
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,15 +51,28 @@ IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis
 FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
+MOST_MODELS = 512  # of functions that are kept: one may be made for one call, as by np.frompyfunc
+
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
 AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
 
 
-@functools.cache
+@functools.lru_cache(MOST_MODELS)
 def model_of(function: Callable) -> Model:
     """The model that calls a function of NumPy or SciPy."""
     return Model(function, function.__name__)
+
+
+@functools.lru_cache(MOST_MODELS)
+def place_of_out(function: Callable) -> int | None:
+    """Which positional argument of a function is ``out``; None if none is."""
+    try:
+        names = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return next((n for n, p in enumerate(names) if p.name == "out" and p.kind in kinds), None)
 
 
 def call_method(array: Any, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -150,6 +164,12 @@ def converts(convert: Callable, question: str, instead: str = "") -> Callable:
     return method
 
 
+def require_no_out(node: Any, path: str, args: tuple, place: int | None) -> None:
+    """Raises for an array to write into, which would hold no derivative."""
+    if place is not None and len(args) > place and args[place] is not None:
+        raise refusal(node, f"{path} with out=", "leave out= away")
+
+
 def last_of(node: Any) -> Any:
     """The call that an expression stands for, or the node itself."""
     return getattr(node, "stands_for", node)
@@ -198,6 +218,7 @@ class ArrayOperators:
             raise refusal(self, path)
         if function in OF_VALUES:
             return with_values(path, f"dg.delayed({path})(node)", function, *args, **kwargs)
+        require_no_out(self, path, args, place_of_out(function))
         return self._record_function(model_of(function), path, args, kwargs)
 
     def __eq__(self, other: Any) -> Any:
@@ -261,6 +282,7 @@ class ArrayOperators:
 
     def _call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         model = Model(call_method, name)
+        require_no_out(self, f".{name}", (self, *args), place_of_out(getattr(np.ndarray, name)))
         return self._record_function(model, f".{name}", (self, name, *args), kwargs)
 
     def _view(self, kind: Any) -> Any:
@@ -270,6 +292,5 @@ class ArrayOperators:
         return self
 
     def _record_function(self, model: Model, path: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        if kwargs.get("out") is not None:
-            raise refusal(self, f"{path} with out=", "leave out= away")
+        require_no_out(self, path, (kwargs.get("out"),), 0)
         return self.record(model, args, kwargs)

@@ -157,6 +157,8 @@ class Variable(Node):
     def __iter__(self) -> Iterator[Node]:
         if isinstance(self.primal, SEQUENCES):
             return (self._part(index).for_user() for index in range(len(self.primal)))
+        if self.is_container:
+            return iter(self.primal)  # the keys of a dict
         return super().__iter__()
 
     def __len__(self) -> int:

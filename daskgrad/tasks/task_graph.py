@@ -423,12 +423,14 @@ class TaskGraph:
 class TasksHere(TaskGraph):
     """Tasks that run as they are added: results stand in the place of references.
 
-    ``is_chain``: no other model of the evaluation runs beside another.
+    ``is_chain``: no other model of the evaluation runs beside another. ``is_batched``: they take
+    batches of cotangents.
     """
 
-    def __init__(self, is_chain: bool = True):
+    def __init__(self, is_chain: bool = True, is_batched: bool = False):
         super().__init__()
         self.is_chain = is_chain
+        self._is_batched = is_batched
 
     def add(self, key: Key, fun: Callable, *args: Any, annotations: Any = None) -> Any:
         with blas.threads(self.is_chain):
@@ -437,13 +439,17 @@ class TasksHere(TaskGraph):
     def pick(
         self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **_: Any
     ) -> Any:
-        return fun(source, *args)
+        return for_each(fun, source, *args) if self._is_batched else fun(source, *args)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
         return reference
 
     def data(self, key: Key, value: Any) -> Any:
         return value
+
+    def include(self, collection: Any) -> Any:
+        """The result of a collection that was persisted."""
+        return collection.compute()
 
     def shared(self, model: Any) -> Any:
         return model

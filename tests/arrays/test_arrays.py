@@ -163,6 +163,17 @@ def test_data_are_dask_arrays_and_parameters_variables(scheduler):
     assert_allclose(gradient, autograd.grad(plainly)(w), rtol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(6,), (5, 1), (2, 5, 6)])
+@pytest.mark.parametrize("model", [lambda x: x, dg.delayed(anp.exp)], ids=["a variable", "a node"])
+def test_the_value_of_a_node_is_not_cut_and_so_must_fit_each_chunk(model, shape):
+    x = np.ones(shape)
+    with pytest.raises(ValueError, match=r"a dg\.array and a node.*not cut into chunks"):
+        dg.value_and_grad(lambda x: np.sum(dg.array(X, chunks=(1, 1)) * model(x)))(x)
+    if len(shape) == X.ndim - 1 or 1 in shape:
+        value = dg.value_and_grad(lambda x: np.sum(dg.array(X, chunks=-1) * model(x)))(x)[0]
+        assert_allclose(value, np.sum(X * model(dg.variable(x)).compute()))
+
+
 def test_the_gradient_of_a_grid_is_a_grid():
     grid = dg.grid(X, (2, 2))
     gradient = dg.grad(lambda g: np.sum(dg.array(g) ** 2))(grid)

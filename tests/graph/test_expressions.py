@@ -13,7 +13,10 @@ from inputs import X, energy
 
 import daskgrad as dg
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.backward import backward_tasks
 from daskgrad.graph.expressions import MOST_INPUTS, ExpressionNode
+from daskgrad.graph.nodes import CallNode
+from daskgrad.graph.operators import MOST_MODELS, model_of
 
 MATRIX = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, 0.2], [0.1, 0.2, 1.2]])
 WAVE = dg.delayed(lambda x: anp.sin(x) * x, name="wave")
@@ -36,6 +39,9 @@ PROGRAMS = {  # of a model's value or a variable
     "operators": lambda x: np.sum(abs(x) % 0.3 + 2.0**x - (-x) @ MATRIX / x),
     "choices": lambda x: np.sum(np.where(np.greater(x, 0.7), x**2, np.clip(x, 0.3, 0.6))),
     "Fourier": lambda x: np.sum(np.abs(np.fft.rfft(x)) ** 2),
+    "several arrays": lambda x: (
+        np.linalg.slogdet(np.outer(x, x) + MATRIX)[1] * np.split(x, 3)[1][0]
+    ),
     "parts": lambda x: x[0] * np.exp(x[1:]).sum() + np.outer(x, x)[1, 2],
 }
 
@@ -107,6 +113,50 @@ def test_an_expression_takes_in_few_values_at_once():
     assert len([node for node in expressions if node not in graph.here]) == 3
 
 
+def test_annotated_calls_are_tasks():
+    with dask.annotate(priority=1):
+        graph = nodes_of(lambda x: energy(np.exp(x)))
+    assert not graph.here
+
+
+def test_functions_that_are_made_for_one_call_are_not_kept():
+    for _ in range(2 * MOST_MODELS):
+        np.frompyfunc(abs, 1, 1)(WAVE(X))
+    assert model_of.cache_info().currsize <= MOST_MODELS
+
+
+def test_a_jacobian_pulls_numpy_on_variables_back_in_batches(monkeypatch, synchronous):
+    pulled = []
+    backward = backward_tasks.registry[CallNode]
+    monkeypatch.setattr(
+        "daskgrad.graph.backward.backward_tasks",
+        lambda node, *args: pulled.append(node) or backward(node, *args),
+    )
+    x = np.linspace(0.1, 2.0, 12)
+    jacobian = dg.jacobian(lambda x: WAVE(np.exp(x)), mode="reverse")(x)
+    expected = autograd.jacobian(lambda x: plain_wave(anp.exp(x)))(x)
+    np.testing.assert_allclose(jacobian, expected, rtol=1e-12)
+    assert len(pulled) < len(x)
+
+
+@pytest.mark.parametrize("of", [lambda x: x, WAVE], ids=["a variable", "a model"])
+def test_an_array_has_the_numbers_that_it_had_in_the_call(of):
+    def fun(x):
+        weights, total, places = np.zeros(3), 0.0, np.array([0, 0])
+        for number in range(3):
+            weights[number], places[1] = 1.0, number
+            total = total + np.sum(np.sin(of(x)) * weights) + np.sum(of(x)[places])
+        return total
+
+    y = of(dg.variable(X)).compute()
+    expected = np.sin(y) @ [3.0, 2.0, 1.0] + y @ [4.0, 1.0, 1.0]
+    for _ in range(20):  # by a program, too
+        np.testing.assert_allclose(dg.value_and_grad(fun)(X)[0], expected)
+    weights = np.ones(3)
+    calls = [(of(dg.variable(X)) * weights).call.leaves[1] for _ in range(3)]
+    assert calls[0] is calls[1] is calls[2]
+
+
 def test_values_that_the_caller_wants_stay_nodes():
     def fun(x):
         y = np.exp(WAVE(x))
@@ -138,6 +188,24 @@ def test_layout_and_items_of_variables_are_known():
     assert (first + second).shape == np.shape(x[0]) == (3,)
     total = dg.grad(lambda x: sum(n * v for n, v in enumerate(x)))(X)
     np.testing.assert_array_equal(total, np.arange(3.0))
+
+
+def test_iteration_over_a_dict_gives_its_keys():
+    def fun(p):
+        return sum([key * np.sum(p[key]) for key in p])
+
+    gradient = dg.grad(fun)({2: X, 0: X, 1: X})
+    assert {key: leaf[0] for key, leaf in gradient.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
+    assert list(dg.variable({"b": 1.0, "a": 2.0})) == ["b", "a"]
+
+
+def test_what_was_persisted_has_a_value_to_look_at():
+    x = dg.variable(X)
+    (y,) = dask.persist(np.exp(x))
+    assert y[0] > 1.0
+    assert np.size(y) == len(y) == 3
+    assert np.array_equal(y, np.exp(X))
+    assert (y == np.exp(x)).all()
 
 
 def test_nans_and_wrong_rules_are_found_in_numpy_between_models():
@@ -179,6 +247,12 @@ def test_functions_without_a_rule_and_arrays_to_write_into_are_errors():
         np.add(WAVE(X), 1.0, out=np.ones(3))
     with pytest.raises(TypeError, match="out="):
         np.sum(WAVE(X), out=np.array(1.0))
+    buffer = np.zeros(3)
+    for of in (dg.variable(X), WAVE(X)):
+        with pytest.raises(TypeError, match="out="):
+            np.cumsum(of, 0, None, buffer)
+        with pytest.raises(TypeError, match="out="):
+            of.cumsum(0, None, buffer)
     for write in (np.add.at, np.copyto, np.put, np.place, np.fill_diagonal, np.savetxt):
         args = ("file", X) if write is np.savetxt else (X, [0], 1.0)
         args = [dg.variable(X) if each is X else each for each in args]

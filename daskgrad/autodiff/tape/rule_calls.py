@@ -132,7 +132,10 @@ def unbox_container(leaf: Any) -> Any:
         return {key: unbox_container(leaf[key]) for key in leaf}
     if isinstance(leaf, SequenceBox):
         items = [unbox_container(leaf[number]) for number in range(len(leaf))]
-        return items if isinstance(getval(leaf), list) else tuple(items)
+        plain = getval(leaf)
+        if hasattr(plain, "_fields"):
+            return type(plain)(*items)
+        return items if isinstance(plain, list) else tuple(items)
     return leaf
 
 
