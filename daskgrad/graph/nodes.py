@@ -237,7 +237,7 @@ _as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and co
 
 def with_arrays_as_they_are(call: Call) -> Call:
     """A call whose small arrays nobody changes, since NumPy's calls are over when they return."""
-    places = [n for n, leaf in enumerate(call.leaves) if isinstance(leaf, np.ndarray) and leaf.size]
+    places = [n for n, leaf in enumerate(call.leaves) if type(leaf) is np.ndarray and leaf.size]
     if not places:
         return call
     leaves = list(call.leaves)
@@ -249,14 +249,13 @@ def with_arrays_as_they_are(call: Call) -> Call:
 def as_it_is(array: np.ndarray) -> np.ndarray:
     """A copy of an array; all calls have the same one until the array changes."""
     key = id(array)
-    of, copied = _as_they_were.get(key, (lambda: None, lambda: None))
-    found = copied() if of() is array else None
-    if found is not None and are_equal(found, array):
-        return found
-    made = array.copy(order="A")
-    forget = functools.partial(_forget, key)
-    _as_they_were[key] = weakref.ref(array, forget), weakref.ref(made)
-    return made
+    original, latest = _as_they_were.get(key, (lambda: None, lambda: None))
+    copy = latest() if original() is array else None
+    if copy is None or not are_equal(copy, array):
+        copy = array.copy(order="A")
+        forget = functools.partial(_forget, key)
+        _as_they_were[key] = weakref.ref(array, forget), weakref.ref(copy)
+    return copy
 
 
 def _forget(key: int, _: Any) -> None:
