@@ -10,7 +10,7 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import Raveling
 from daskgrad.derivatives.evaluation import compute_value
 from daskgrad.derivatives.gradient import value_and_grad
-from daskgrad.derivatives.hessian import hvp
+from daskgrad.derivatives.hessian import hessian, hvp
 from daskgrad.derivatives.inputs import as_output, require_differentiable
 from daskgrad.derivatives.jacobian import jacobian
 from daskgrad.derivatives.jvp import jvp
@@ -37,6 +37,36 @@ class Flat:
         point, direction = self._raveling.unravel(x), self._raveling.direction(p)
         _, (product,) = hvp(self._fun, (point,), (direction,))
         return self._raveling.ravel(product)
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each entry of the vector: ``slope``, ``offsets[3]``, ``layers.0.w[1, 2]``."""
+        return self._raveling.names
+
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """The matrix of second derivatives; costs as ``dg.hessian``, a product an entry."""
+        return self._raveling.ravel_matrix(hessian(self._fun)(self._raveling.unravel(x)))
+
+    def covariance(self, x: np.ndarray) -> np.ndarray:
+        """The inverse of the Hessian: Laplace's approximation of the parameters' covariance, if the
+        function is minus a log density and ``x`` its minimum. The roots of its diagonal are
+        standard errors, in the order of ``names``.
+
+        LinAlgError, which names the flattest direction, unless the Hessian is positive definite.
+        """
+        matrix = self.hessian(x)
+        matrix = 0.5 * (matrix + matrix.T)
+        values, vectors = np.linalg.eigh(matrix)
+        if not values[0] > matrix.shape[0] * np.finfo(float).eps * abs(values[-1]):
+            largest = np.argsort(-np.abs(vectors[:, 0]))[:3]
+            direction = ", ".join([f"{vectors[n, 0]:+.2f} {self.names[n]}" for n in largest])
+            raise np.linalg.LinAlgError(
+                f"the Hessian has no inverse that is a covariance: its least eigenvalue is "
+                f"{values[0]:.3g} (the largest {values[-1]:.3g}), along {direction}; this point is "
+                f"no minimum, or the data say nothing of this direction: minimise further, fix "
+                f"parameters that stand at a bound, or add a prior"
+            )
+        return (vectors / values) @ vectors.T
 
     def bounds(self, lower: Any = None, upper: Any = None) -> Any:
         """SciPy's ``Bounds`` of pytrees, in which a number stands for all entries of a leaf.
@@ -68,8 +98,9 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     Returns
     -------
     tuple
-        The function, which returns value and gradient, and has ``hessp`` and ``bounds``; the point
-        as a vector of double precision; and the function that turns a vector into a pytree.
+        The function, which returns value and gradient, and has ``hessp``, ``hessian``,
+        ``covariance``, ``names`` and ``bounds``; the point as a vector of double precision; and the
+        function that turns a vector into a pytree.
 
     Raises
     ------

@@ -77,3 +77,33 @@ def test_no_module_bears_the_name_of_an_adapter():
     """Python puts a module in the adapter's place when another module imports it."""
     homes = dg.adapters.ON_DEMAND
     assert not {home.rpartition(".")[2] for home in homes.values()} & homes.keys()
+
+
+def test_hessian_covariance_and_names_of_a_tree():
+    def loss(p):
+        return (
+            np.sum(p["a"] ** 2) * 3.0 + p["b"] ** 2 * p["a"][0] + np.sum(p["c"] * p["c"] * p["a"])
+        )
+
+    tree = {"a": np.array([1.0, 2.0]), "b": 0.5, "c": np.array([0.1, 0.2]), "n": 3}
+    flat, x0, _ = dg.adapters.flat(dg.delayed(loss), tree)
+    expected = np.array(
+        [
+            [6.0, 0.0, 1.0, 0.2, 0.0],
+            [0.0, 6.0, 0.0, 0.0, 0.4],
+            [1.0, 0.0, 2.0, 0.0, 0.0],
+            [0.2, 0.0, 0.0, 2.0, 0.0],
+            [0.0, 0.4, 0.0, 0.0, 4.0],
+        ]
+    )
+    np.testing.assert_allclose(flat.hessian(x0), expected, atol=1e-12)
+    np.testing.assert_allclose(flat.covariance(x0), np.linalg.inv(expected), atol=1e-12)
+    assert flat.names == ["a[0]", "a[1]", "b", "c[0]", "c[1]"]
+
+
+def test_a_covariance_of_a_saddle_names_the_direction():
+    flat, x0, _ = dg.adapters.flat(
+        lambda p: p["up"] ** 2 - p["down"] ** 2, {"up": 1.0, "down": 1.0}
+    )
+    with pytest.raises(np.linalg.LinAlgError, match=r"eigenvalue is -2 .*1\.00 down.*add a prior"):
+        flat.covariance(x0)

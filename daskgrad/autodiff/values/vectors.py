@@ -3,6 +3,7 @@
 A unit or random vector is a pytree in the shape of a value, with ``None`` for other leaves.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -204,6 +205,16 @@ class Raveling:
         leaves = self._floats(tree)
         return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in leaves], axis=1)
 
+    def ravel_matrix(self, tree: Any) -> np.ndarray:
+        """The matrix of a pytree with a pytree for each leaf, which is its rows: a Hessian."""
+        parts = zip(self._structure.flatten_up_to(tree), self._kinds, strict=True)
+        blocks = [
+            self.ravel_rows(map_leaves(functools.partial(as_rows, kind.size), part))
+            for part, kind in parts
+            if kind is not None
+        ]
+        return np.concatenate(blocks)
+
     def ravel_sparse_rows(self, tree: Any) -> Any:
         """The matrix of a pytree of sparse matrices, each with the rows."""
         sparse = imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
@@ -228,12 +239,24 @@ class Raveling:
         """The pytree of a tangent: ``None`` for leaves that have no derivative."""
         return unflatten(self._structure, self._cut(vector))
 
+    @property
+    def names(self) -> list[str]:
+        """A name for each entry of the vector: ``"a.b[0, 1]"``."""
+        return [
+            f"{path}[{', '.join(map(str, index))}]" if index else path
+            for path, shape in zip(self._paths, self._shapes, strict=True)
+            for index in np.ndindex(*shape)
+        ]
+
+    @property
+    def _paths(self) -> list[str]:
+        paths = zip(self._structure.paths(), self._kinds, strict=True)
+        return [".".join(map(str, path)) or "x" for path, kind in paths if kind is not None]
+
     def by_name(self, tree: Any) -> dict[str, np.ndarray]:
         """The leaves in the vector, in double precision, by their paths: ``"a.b.0"``."""
-        paths = zip(self._structure.paths(), self._kinds, strict=True)
-        names = [".".join(map(str, path)) or "x" for path, kind in paths if kind is not None]
         leaves = [np.asarray(leaf, float) for leaf in self._floats(tree)]
-        return dict(zip(names, leaves, strict=True))
+        return dict(zip(self._paths, leaves, strict=True))
 
     def _floats(self, tree: Any) -> list[Any]:
         """The leaves that go into the vector."""
@@ -256,6 +279,11 @@ class Raveling:
             )
         leaves = split(numbers, self._kinds)
         return [None if leaf is None else leaf.copy() for leaf in leaves]
+
+
+def as_rows(count: int, leaf: Any) -> Any:
+    """An array with its first axes, of ``count`` entries, as one."""
+    return leaf if leaf is None else np.reshape(leaf, (count, -1))
 
 
 def joined(leaves: Iterable[Any]) -> np.ndarray:
