@@ -40,6 +40,18 @@ def function_name(fun: Any) -> str:
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
+class Report(str):
+    """A text that shows as it prints, in Python's prompt and in notebooks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+
 def path_of(function: Any) -> str:
     """The path of a function of NumPy or SciPy, as users write it: ``np.linalg.norm``."""
     name = function.__name__

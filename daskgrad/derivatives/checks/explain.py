@@ -24,12 +24,13 @@ from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, make_way
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
-from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.descriptions import Report, describe
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.delayed import as_model
+from daskgrad.graph.nodes import Node
 
 
-def explain(model: Any, *args: Any, **kwargs: Any) -> str:
+def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
     """Tells whether calls with such arguments are compiled in this process, or when they will be.
 
     The options of ``dg.delayed`` count: ``compile``, ``backend``, ``gradient``. All floating-point
@@ -37,23 +38,29 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> str:
 
     Returns
     -------
-    str
-        whether there is a program, or when there will be one, its source, its constants (the values
-        that the model refers to by name), and whether somebody must vouch for the model; or the
-        reason, with file and line, why the model is traced at each call.
+    Report
+        a string that shows as it prints: whether there is a program, or when there will be one, its
+        source, its constants (the values that the model refers to by name), and whether somebody
+        must vouch for the model; or the reason, with file and line, why the model is traced at each
+        call.
 
     Examples
     --------
-    >>> print(dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3)))
+    >>> dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3))
     '<lambda>' will be compiled after 10 calls of a kind, of which there were 0 ...
     """
     made = as_model(model)
     registry.load("compiled")  # and its rules
-    run_as_model(partial(made.fun, **kwargs), *args)
+    value = run_as_model(partial(made.fun, **kwargs), *args)
+    if any([isinstance(leaf, Node) for leaf in flatten(value)[0]]):
+        raise TypeError(
+            f"dg.explain tells about one model, and {made.name!r} calls models: it returned "
+            f"{describe(value)}; call dg.explain for each of them"
+        )
     try:
-        return "\n".join(described_program(made, args, kwargs))
+        return Report("\n".join(described_program(made, args, kwargs)))
     except Unrecordable as reason:
-        return f"{made.name!r} is not compiled: {reason}"
+        return Report(f"{made.name!r} is not compiled: {reason}")
 
 
 def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:

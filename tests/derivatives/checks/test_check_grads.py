@@ -204,3 +204,24 @@ def test_a_wrong_second_derivative_is_a_fault_of_its_argument(number, monkeypatc
         monkeypatch.setattr(f"daskgrad.derivatives.checks.{module}.hvp", hvp)
     with pytest.raises(AssertionError, match=f"of 'model' is wrong for argument {number}"):
         dg.check_grads(model_of(lambda x, y: np.sum(x**3) * y), order=2)(X, 2.0)
+
+
+def test_the_report_says_what_agreed_and_shows_as_it_prints():
+    report = dg.check_grads(dg.delayed(lambda x: np.sum(np.sin(x)), name="waves"), modes="reverse")(
+        X
+    )
+    assert repr(report) == str(report)
+    assert report.startswith("the derivatives of 'waves' agree with differences: order 1, reverse")
+
+
+def test_an_explanation_shows_as_it_prints_and_is_of_one_model():
+    text = dg.explain(lambda x: np.sum(x < 1.0), np.ones(3))
+    assert repr(text) == str(text)
+    assert text._repr_html_().startswith("<pre>")
+    assert "<b" not in text._repr_html_()
+    with pytest.raises(TypeError, match="'objective' calls models: it returned CallNode"):
+        dg.explain(objective, np.ones(3))
+
+
+def objective(x):
+    return dg.delayed(np.sum)(x)
