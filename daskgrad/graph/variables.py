@@ -81,6 +81,10 @@ class Variable(Node):
         self.__dict__.update(state)
         self._parts = weakref.WeakValueDictionary(state["_parts"])
 
+    def __repr__(self) -> str:
+        size = f"{type(self.primal).__name__} of {len(self.leaves)}" if self.is_container else ""
+        return f"<Variable {self.name}: {size or describe(self.primal)}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: dtype, shape and bytes of its leaves."""
         return leaves_table("variable", self.name, self.leaves, self.structure)

@@ -51,7 +51,7 @@ def test_a_node_is_no_array(misuse):
     for node in (energy(dg.variable(X)), *([dg.variable(X, "x")] if misuse in OF_ANY else [])):
         with pytest.raises(
             TypeError,
-            match=r"<.*(energy>, which is not computed yet|x>, whose deriv).*dg\.delayed|out=",
+            match=r"<.*(energy>, which is not computed yet|x: .*>, whose deriv).*dg\.delayed|out=",
         ):
             MISUSES[misuse](node)
 
@@ -153,7 +153,7 @@ def test_a_node_that_would_be_taken_for_a_constant_is_an_error(place):
         (lambda x: dg.reduce_sum(term, [1.0, hide(x)], x), "the items of model 'term'"),
     ):
         advice = "pass nodes as arguments.*register the class with optree"
-        with pytest.raises(TypeError, match=f"{what} is .* that holds <Variable x>; {advice}"):
+        with pytest.raises(TypeError, match=f"{what} is .* that holds <Variable x: .*>; {advice}"):
             dg.grad(objective)(2.0)
 
 
@@ -186,7 +186,9 @@ def test_a_node_within_a_models_function_is_an_error(kind):
     def model(x):
         return dg.delayed(FUNCTIONS[kind](x), name="model")
 
-    message = "the function of model 'model' is .* that holds <Variable x>; pass nodes as arguments"
+    message = (
+        "the function of model 'model' is .* that holds <Variable x: .*>; pass nodes as arguments"
+    )
     for objective in (
         lambda x: model(x)(x),
         lambda x: dg.map_sum(model(x), [1.0, 2.0], x),

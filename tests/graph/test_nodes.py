@@ -132,8 +132,8 @@ def test_a_variables_value_keeps_its_dtype_and_shape():
 
 
 def test_a_variable_is_shown_under_its_name():
-    assert repr(dg.variable(X, "weights")) == "<Variable weights>"
-    assert repr(dg.variable({"w": [X]}, "p")["w"][0]) == "<Variable p['w'][0]>"
+    assert repr(dg.variable(X, "weights")) == "<Variable weights: float64[3]>"
+    assert repr(dg.variable({"w": [X]}, "p")["w"][0]) == "<Variable p['w'][0]: float64[3]>"
     assert repr(energy(X)) == f"{energy(X)}" == "<CallNode energy>"
     assert repr(energy) == "<model energy>"
     assert not hasattr(dg.variable(X), "value"), "used by mistake it would be a constant"
@@ -313,7 +313,7 @@ def test_a_part_that_is_not_there_is_an_error_that_lists_those_there_are():
         (
             lambda: dg.variable(Point(X, Y), "point").z,
             AttributeError,
-            r"\.z needs the value of <Variable point>",
+            r"\.z needs the value of <Variable point: .*>",
         ),
     ):
         with pytest.raises(error, match=message):
