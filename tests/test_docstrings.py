@@ -1,5 +1,6 @@
 """Every public name has an example in its docstring, which holds."""
 
+import ast
 import doctest
 import inspect
 import pathlib
@@ -47,3 +48,28 @@ def test_the_site_lists_every_public_name():
     assert not {f"dg.{name}" for name in listed} - {*PUBLIC, *OTHERS}
     assert not {*EXPLAINED, *OTHERS} - {f"dg.{name}" for name in listed}
     assert len(listed) == len(set(listed))
+
+
+MOST = {r"\bthose\b": 5.0, r"\bwhose\b": 13.0, r"\bwhat\b": 9.0, r"\bof which\b": 1.0}
+BEGINNINGS = re.compile(r"(?:^|[.:] +|\n\n)(?:Of|What|Where|The same)\b")
+
+
+def docstrings():
+    root = pathlib.Path(dg.__file__).parent
+    for path in [*root.rglob("*.py"), *(root.parent / "dashboards").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    yield f"{path.name}: {getattr(node, 'name', 'module')}", text
+
+
+def test_docstrings_are_read_once():
+    """Words that make sentences long, in 10,000."""
+    texts = list(docstrings())
+    everything = re.sub(r"\s+", " ", " ".join([text for _, text in texts])).lower()
+    count = len(everything.split())
+    assert count > 40_000
+    for word, most in MOST.items():
+        assert 1e4 * len(re.findall(word, everything)) / count <= most, word
+    assert [place for place, text in texts if BEGINNINGS.search(text)] == []

@@ -130,7 +130,7 @@ def is_sum(node: Node) -> bool:
 def run_here(nodes: Iterable[Node]) -> set[Node]:
     """The nodes, inputs first, that run in this process: NumPy on small variables, their items.
 
-    Where annotations say how Dask is to run a call, it is a task.
+    A call with annotations, which are for Dask, is a task.
     """
     small: set[Node] = set()
     for node in nodes:
