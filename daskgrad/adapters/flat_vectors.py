@@ -18,6 +18,8 @@ from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 
+APART = 1e-10  # of a Hessian's product: less is taken for rounding
+
 
 class Flat:
     """A function of a vector, with its derivatives."""
@@ -44,8 +46,33 @@ class Flat:
         return self._raveling.names
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
-        """The matrix of second derivatives; costs as ``dg.hessian``, a product an entry."""
+        """The matrix of second derivatives. Costs as ``dg.hessian``, a product an entry; if entries
+        in different rows of leaves do not meet, as parameters of items, one for each entry of a row
+        and for each other entry.
+        """
+        rows, columns = self._raveling.rows()
+        shared = np.flatnonzero(rows < 0)
+        if 2 * (len(shared) + columns.max() + 2) < self._raveling.size:
+            matrix = self._arrow(x, rows, columns, shared)
+            direction = np.random.default_rng(0).standard_normal(self._raveling.size)
+            error = np.abs(matrix @ direction - self.hessp(x, direction))
+            if np.all(error <= APART * np.max(np.abs(matrix) @ np.abs(direction))):
+                return matrix
         return self._raveling.ravel_matrix(hessian(self._fun)(self._raveling.unravel(x)))
+
+    def _arrow(
+        self, x: np.ndarray, rows: np.ndarray, columns: np.ndarray, shared: np.ndarray
+    ) -> np.ndarray:
+        """The Hessian if entries in different rows do not meet: an arrow of blocks."""
+        matrix = np.zeros((len(rows), len(rows)))
+        for place in shared:
+            matrix[:, place] = matrix[place] = self.hessp(x, np.eye(1, len(rows), place)[0])
+        for column in range(columns.max() + 1):
+            product = self.hessp(x, (columns == column).astype(float))
+            for place in np.flatnonzero(columns == column):
+                block = rows == rows[place]
+                matrix[block, place] = product[block]
+        return matrix
 
     def covariance(self, x: np.ndarray) -> np.ndarray:
         """The inverse of the Hessian: Laplace's approximation of the parameters' covariance, if the

@@ -107,3 +107,28 @@ def test_a_covariance_of_a_saddle_names_the_direction():
     )
     with pytest.raises(np.linalg.LinAlgError, match=r"eigenvalue is -2 .*1\.00 down.*add a prior"):
         flat.covariance(x0)
+
+
+@pytest.mark.parametrize("rows_meet", [False, True])
+def test_the_hessian_of_parameters_of_items_takes_few_products(rows_meet, monkeypatch):
+    def term(item, x):
+        number, slope, size = item
+        return np.sum(np.exp(slope * x * number) * size**2)
+
+    def loss(p):
+        total = dg.map_sum(term, dg.zip(np.arange(1.0, 31.0) / 30, p["w"], p["s"]), p["x"])
+        return total + (np.sum(p["w"]) ** 2 if rows_meet else np.sum(p["w"] ** 2))
+
+    random = np.random.default_rng(0)
+    tree = {
+        "x": random.normal(size=2),
+        "w": random.normal(size=(30, 2)),
+        "s": random.normal(size=30),
+    }
+    flat, x0, _ = dg.adapters.flat(loss, tree)
+    products, hessp = [], flat.hessp
+    monkeypatch.setattr(flat, "hessp", lambda x, p: products.append(p) or hessp(x, p))
+    matrix = flat.hessian(x0)
+    assert len(products) == 2 + 3 + 1
+    expected = np.stack([hessp(x0, row) for row in np.eye(92)])
+    assert_allclose(matrix, expected, atol=1e-9 * np.max(np.abs(expected)))

@@ -126,7 +126,7 @@ def survives(client, path, program, event, moment, part):
     with ThreadPoolExecutor(1) as pool:
         try:
             result = pool.submit(PROGRAMS[program])
-            happens(client, event, watch, result)
+            happens(client, event, watch, result, is_over=program == "nodes")
         finally:
             watch.gate.open()
             report_to(None)

@@ -339,8 +339,8 @@ CALLS = {  # that end when the worker's model has
 
 
 @contextlib.contextmanager
-def happening(client, event, address):
-    """It has happened, or has begun, when the context is entered, and has ended after it."""
+def happening(client, event, address, is_over):
+    """It has begun when the context is entered, and has ended after it; ``is_over``: at once."""
     count = len(client.ncores())
     call = threading.Thread(target=CALLS.get(event, lambda *_: None), args=(client, address))
     call.start()
@@ -354,6 +354,8 @@ def happening(client, event, address):
         client.cluster.scale(len(client.cluster.worker_spec) + 1)
     if event != "paused":  # a worker that has memory goes on by itself, before anybody may see it
         wait_until(lambda: len(client.ncores()) > count or address not in running(client))
+    if is_over:
+        call.join()
     yield
     call.join()
     if event == "paused":
@@ -373,12 +375,15 @@ def victim(client, watch):
     return min([nanny.worker_address for nanny in nannies if nanny.pid in pids])
 
 
-def happens(client, event, watch, program):
-    """Lets an event happen while models wait; then these go on, until one has come further."""
+def happens(client, event, watch, program, is_over=False):
+    """Lets an event happen while models wait; then these go on, until one has come further.
+
+    ``is_over``: it has ended before; then no model of a worker may wait.
+    """
     wait_until(lambda: watch.gate.arrived() or program.done())
     if not watch.gate.arrived():
         return
-    with happening(client, event, victim(client, watch)):
+    with happening(client, event, victim(client, watch), is_over):
         before = watch.count()
         watch.gate.open()
         wait_until(lambda: watch.count() > before or program.done())

@@ -239,6 +239,25 @@ class Raveling:
         """The pytree of a tangent: ``None`` for leaves that have no derivative."""
         return unflatten(self._structure, self._cut(vector))
 
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each entry its row in the leaves with the most common first axis, and its place in
+        that row; -1 for entries of other leaves.
+        """
+        lengths = {shape[0]: 0 for shape in self._shapes if shape}
+        for shape in self._shapes:
+            if shape:
+                lengths[shape[0]] += math.prod(shape)
+        length = max(lengths, key=lengths.__getitem__, default=0)
+        rows, columns, width = [], [], 0
+        for shape in self._shapes:
+            row, column = np.full((2, *shape), -1)
+            if shape and shape[0] == length:
+                row, column = np.indices((length, math.prod(shape[1:])))
+                column, width = column + width, width + math.prod(shape[1:])
+            rows.append(np.ravel(row))
+            columns.append(np.ravel(column))
+        return np.concatenate(rows), np.concatenate(columns)
+
     @property
     def names(self) -> list[str]:
         """A name for each entry of the vector: ``"a.b[0, 1]"``."""
