@@ -3,6 +3,8 @@
 import ast
 import collections
 import functools
+import importlib
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -273,3 +275,20 @@ def test_no_two_modules_have_a_class_of_one_name():
                 modules[node.name].append(str(path))
     assert len(modules) > 300
     assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
+
+
+def test_scripts_import_names_that_there_are():
+    """Benchmarks, examples and scripts of the documents, without running them."""
+    root, missing = ROOT.parent, []
+    for folder in ("benchmarks", "examples", "docs"):
+        for path in (root / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                name = node.module if isinstance(node, ast.ImportFrom) else None
+                if name is not None and name.startswith("daskgrad."):
+                    module = importlib.import_module(name)
+                    for alias in node.names:
+                        place = f"{name}.{alias.name}"
+                        is_module = hasattr(module, "__path__") and importlib.util.find_spec(place)
+                        if not (hasattr(module, alias.name) or is_module):
+                            missing.append((path.name, place))
+    assert missing == []

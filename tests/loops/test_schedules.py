@@ -1,7 +1,6 @@
 """Schedules: the right order, no more states than allowed, and the fewest steps there can be."""
 
 import functools
-from math import comb
 
 import pytest
 
@@ -14,6 +13,7 @@ from daskgrad.loops.schedules import (
     Pull,
     Restore,
     as_schedules,
+    fewest_steps,
     revolve,
     slots_of_two_runs,
 )
@@ -77,14 +77,6 @@ def test_each_step_is_pulled_back_once_with_the_fewest_runs(pieces):
         assert machine.most <= slots
         assert not machine.kept
         assert machine.count == least(steps + 1, slots)  # the value's consumer is the last step
-
-
-def fewest_steps(steps: int, slots: int) -> int:
-    """The number of runs of steps, beside traced ones, to pull back a chain of ``steps``."""
-    repeats = 0
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0
 
 
 def test_the_formula_is_what_trying_finds():
