@@ -115,7 +115,7 @@ def pull_here(
 ) -> dict[Variable, Any]:
     """Pulls cotangents that arrived at nodes of this process back to the variables.
 
-    ``tasks``: adds tasks that do so. Its cotangents are the last terms of those of the variables.
+    ``tasks``: adds tasks that do so. A variable's other cotangents come before these.
     ``is_batched``: they are batches.
     """
     graph = forward.graph

@@ -21,7 +21,7 @@ MOST_INPUTS = 16  # of an expression: all of them are in memory at once
 
 @carrier
 class Expression:
-    """The function of an expression: calls, each of which takes in inputs and earlier results.
+    """The function of an expression: calls on inputs and on earlier results.
 
     ``sources`` are their numbers, call by call; ``places`` are the calls' lines in the program.
     """

@@ -94,7 +94,7 @@ class Values(dict[Node, Any]):
 
 
 class ValuesOfBoth(Values):
-    """References to values, some of which are in this process."""
+    """References to values; some values are in this process."""
 
     def __init__(self, tasks: TaskGraph, here: Forward):
         super().__init__(tasks)

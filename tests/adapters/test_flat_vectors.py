@@ -132,3 +132,12 @@ def test_the_hessian_of_parameters_of_items_takes_few_products(rows_meet, monkey
     assert len(products) == 2 + 3 + 1
     expected = np.stack([hessp(x0, row) for row in np.eye(92)])
     assert_allclose(matrix, expected, atol=1e-9 * np.max(np.abs(expected)))
+
+
+def test_rows_that_meet_a_little_beside_large_numbers_are_seen():
+    def loss(p):
+        return 1e14 * np.sum(p["x"] ** 2) + np.sum(p["w"] ** 2) + np.prod(p["w"][:2])
+
+    flat, x0, _ = dg.adapters.flat(dg.delayed(loss), {"x": np.ones(()) * 0.5, "w": np.ones(40)})
+    names = flat.names
+    assert flat.hessian(x0)[names.index("w[0]"), names.index("w[1]")] == 1.0
