@@ -327,7 +327,7 @@ def least(calls: list[Callable[[], Any]], rounds: int, clock: Any = time.process
 def placed_on_workers(count: int, rounds: int) -> float:
     """Seconds of an evaluation over rows that two workers hold."""
     case = CASES["densities of 10"]
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0"):
         with dg.place(case.items(count)) as shards:
             call = partial(ours(case, shards), case.p)
             return least([call], rounds, time.perf_counter)[0]

@@ -425,6 +425,7 @@ ran = dg.value_and_grad(t.many)
 def main(folder, scheduler):
     first, second = (Turnstile(f"{folder}/{name}", free=2) for name in ("first", "second"))
     if scheduler != "cluster":
+        ran(t.X, None)  # imports all: an interrupt in a callback of an import is dropped by Python
         try:
             ran(t.X, first)
         except KeyboardInterrupt:
