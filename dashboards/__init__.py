@@ -11,6 +11,8 @@ from distributed import Client, Scheduler
 
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.dashboards.feeding import NAME, CountingPlugin, RecorderPlugin
+from daskgrad.dashboards.local import ClientObserver
+from daskgrad.tasks.observers import of_clients
 
 __all__ = ["mount"]
 
@@ -20,7 +22,8 @@ def mount(client: Client) -> str:
 
     Returns the address of the first page; every page of the dashboard has an entry for it in its
     navigation. A second call changes nothing. It holds until the cluster closes. A scheduler that
-    is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start.
+    is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start;
+    the call adds what this client runs itself.
 
     Raises
     ------
@@ -35,6 +38,7 @@ def mount(client: Client) -> str:
         raise TypeError(f"dg.dashboards.mount takes a distributed.Client; found {describe(client)}")
     client.register_plugin(RecorderPlugin())
     client.register_plugin(CountingPlugin())
+    of_clients.setdefault(client, ClientObserver(client))
     return client.dashboard_link.replace("/status", "/gradient")
 
 

@@ -30,6 +30,15 @@ class Box(NamedTuple):
     is_end: bool = False  # a variable, or its cotangent
 
 
+class DrawnGraph(graphviz.Digraph):
+    """A picture; ``count`` tasks are drawn."""
+
+    count = 0
+
+    def __str__(self) -> str:
+        return f"<picture of {self.count:,} tasks: notebooks show it, .source is its text>"
+
+
 def draw(
     inputs: Mapping[Any, Sequence[Any]],
     pairs: Mapping[Any, Any],
@@ -45,11 +54,12 @@ def draw(
     counts = Counter([number for number, _ in numbers.values()])
     ends = dict(ended(numbers, pairs, boxes))
     looks = {"newrank": "true", "nodesep": "0.3", "ranksep": "0.35", "bgcolor": "transparent"}
-    picture = graphviz.Digraph(
+    picture = DrawnGraph(
         graph_attr=looks,
         node_attr={"fontname": FONT, "fontsize": "11", "style": "filled", "margin": "0.12,0.05"},
         edge_attr={"color": INK, "arrowsize": "0.7"},
     )
+    picture.count = sum(counts.values())
     models = list(dict.fromkeys([box.model for box in boxes.values()]))
     for name in ("forward", "backward"):
         with picture.subgraph(name=f"cluster_{name}", graph_attr={"color": "transparent"}) as side:

@@ -17,8 +17,8 @@ from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
 from daskgrad.tasks.clients import CONNECTED
-from daskgrad.tasks.keys import dashboard_name, key_parts, known_name
-from daskgrad.tasks.observers import TOPIC
+from daskgrad.tasks.keys import calls_in, dashboard_name, key_parts, known_name
+from daskgrad.tasks.observers import TOPIC, Ran
 
 PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
@@ -76,6 +76,20 @@ class Feed:
         stage, model, evaluation, source = self.planned[key]
         where = (worker, thread, start, stop, nbytes, has_failed)
         self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
+
+    def add_local(self, task: Ran, process: str) -> None:
+        """A task that ran in a process without workers, or a sum that workers evaluated for it."""
+        if task.key not in self.planned:
+            return
+        stage, model, evaluation, _ = self.planned[task.key]
+        when = (task.thread, task.start, task.stop)
+        if task.process:
+            self.add(task.key, process, *when, has_failed=task.has_failed)
+        elif task.has_failed:
+            self.recorder.drop_task(evaluation)
+        else:  # the workers tell what it took
+            self.recorder.end_task(Task(task.key, stage, model, evaluation, "all workers", *when))
+        del self.planned[task.key]
 
 
 def is_of_stage(key: Hashable, stage: str) -> bool:
@@ -136,6 +150,7 @@ class RecorderPlugin(SchedulerPlugin):
             imported("bokeh", "dashboards", "the scheduler draws its pages of gradients with Bokeh")
         self._scheduler = scheduler
         self._feed = Feed(self.recorder)
+        self._feed_of_clients = Feed(self.recorder)
         self._ran: set[Hashable] = set()  # planned tasks, until they are forgotten
         self._sampling = PeriodicCallback(self.sample, SAMPLE_EVERY)
         self._sampling.start()
@@ -155,6 +170,7 @@ class RecorderPlugin(SchedulerPlugin):
         """Plans a graph's new tasks; Dask names tasks of earlier graphs again."""
         new = [key for key in tasks if key not in self._feed.planned]
         known = [self._scheduler.tasks[key] for key in new if key in self._scheduler.tasks]
+        known = [ts for ts in known if not holds_call(ts)]
         self._feed.plan([(ts.key, [source.key for source in ts.dependencies]) for ts in known])
 
     def transition(self, key: Any, start: Any, finish: Any, *_: Any, **details: Any) -> None:
@@ -184,6 +200,15 @@ class RecorderPlugin(SchedulerPlugin):
         worker, nbytes = details.get("worker") or "", details.get("nbytes") or 0
         self._feed.add(key, worker, details.get("thread") or 0, start, stop, nbytes, has_failed)
         self._ran.add(key)
+
+    def add_of_client(
+        self, planned: Iterable[tuple[Any, Sequence[Any]]], ran: Iterable[Ran]
+    ) -> None:
+        """Tasks of evaluations that a client runs itself, as far as workers do not."""
+        for inputs in planned:
+            self._feed_of_clients.plan([inputs])
+        for task in ran:
+            self._feed_of_clients.add_local(task, f"client {task.process}")
 
     # ---- events
 
@@ -231,6 +256,12 @@ class RecorderPlugin(SchedulerPlugin):
 
     def restart(self, scheduler: Scheduler) -> None:
         self.recorder.end_evaluations()
+
+
+def holds_call(ts: Any) -> bool:
+    """Whether a task only holds the result of a call, which ran in the client or directly."""
+    parts, is_data = key_parts(ts.key), getattr(ts.run_spec, "data_producer", False)
+    return parts is not None and is_data and calls_in(ts.key, parts.stage) > 0
 
 
 @contextlib.contextmanager

@@ -5,25 +5,29 @@ import logging
 import threading
 import time
 import uuid
+import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.dashboards.feeding import Feed
+from daskgrad.dashboards.feeding import NAME, Feed
 from daskgrad.dashboards.recorder import Recorder, Row, RunRecord
 from daskgrad.optim.schedules import norm
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.observers import TOPIC, Evaluated, Inputs, Observer, Ran, observed_by
 from daskgrad.tasks.waiting import in_loop
 
 logger = logging.getLogger("daskgrad")
 
 SEND_EVERY = 0.5  # seconds between two messages to the scheduler
+SENT = 2_000  # tasks at most in one of them: the latest
 
 
 class LocalObserver(Observer):
@@ -41,10 +45,7 @@ class LocalObserver(Observer):
 
     def ran(self, task: Ran) -> None:
         with self._lock:
-            if task.key in self._feed.planned:
-                process = f"process {task.process}"
-                self._feed.add(task.key, process, task.thread, task.start, task.stop)
-                del self._feed.planned[task.key]
+            self._feed.add_local(task, f"process {task.process}")
 
     def evaluated(self, evaluation: Evaluated) -> None:
         """An evaluation within no ``record`` belongs to a run with the function's name."""
@@ -81,6 +82,48 @@ def vector(tree: Any) -> np.ndarray:
     arrays = map(np.asarray, flatten(tree)[0])
     numbers = [np.ravel(array) for array in arrays if array.dtype.kind in "fc"]
     return np.concatenate([np.zeros(0), *numbers])
+
+
+class ClientObserver(Observer):
+    """Sends the tasks that a client runs itself to the pages of its cluster, twice a second."""
+
+    def __init__(self, client: Client):
+        self._client = weakref.ref(client)
+        self._planned: deque[tuple[Any, Sequence[Any]]] = deque(maxlen=SENT)
+        self._ran: deque[Ran] = deque(maxlen=SENT)
+        self._is_awake = False
+
+    def planned(self, tasks: Inputs) -> None:
+        self._planned.extend(tasks.items())
+        client = self._client()
+        if not self._is_awake and client is not None:
+            self._is_awake = True
+            loop: Any = client.loop.asyncio_loop
+            loop.call_soon_threadsafe(loop.call_later, SEND_EVERY, self._send)
+
+    def ran(self, task: Ran) -> None:
+        self._ran.append(task)
+
+    def _send(self) -> None:
+        self._is_awake = False
+        client = self._client()
+        if client is not None and client.status in CONNECTED:
+            tasks = {"planned": taken(self._planned), "ran": taken(self._ran)}
+            in_loop(client, lambda: client.run_on_scheduler(take, **tasks)).add_done_callback(
+                note_failure
+            )
+
+
+def taken(entries: deque[Any]) -> list[Any]:
+    """All entries, which are removed; other threads may add some meanwhile."""
+    return [entries.popleft() for _ in range(len(entries))]
+
+
+def take(planned: list[Any], ran: list[Ran], dask_scheduler: Any) -> None:
+    """Runs on the scheduler."""
+    plugin = dask_scheduler.plugins.get(NAME)
+    if plugin is not None:
+        plugin.add_of_client(planned, ran)
 
 
 class RunObserver(Observer):

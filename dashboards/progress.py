@@ -39,11 +39,12 @@ WIDTH = 40  # of a bar, in characters
 def progress() -> Iterator[None]:
     """A context that shows how far gradients are: in a terminal and in Jupyter.
 
-    A bar for the forward pass and one for the backward pass of the latest evaluation, with tasks
-    done of total and the time left, which is estimated from what the models took so far; and the
-    number of calls of gradients, calls a second, the latest value and norm of the gradient. It
-    holds for every scheduler of Dask, for small evaluations in the calling thread and for sums over
-    placed items; on a cluster, for the client that is active at the start.
+    A bar for the forward pass and one for the backward pass of the latest evaluation, with items
+    of sums and other calls of models done of total, and the time left, which is estimated from what
+    the models took so far; and the number of calls of gradients, calls a second, the latest value
+    and norm of the gradient. It holds for every scheduler of Dask, for small evaluations in the
+    calling thread and for sums over placed items; on a cluster, for the client that is active at
+    the start.
 
     It writes to standard error: bars if that is a terminal; to a file a line of plain text every
     half a minute, and one at the end. Within another one it leaves everything to that one.
@@ -79,7 +80,8 @@ PASS_OF |= {"backward": "backward", "cotangent": "backward"}
 
 
 class Bar(NamedTuple):
-    """Tasks of one pass; seconds ``spent`` on the done ones, ``left`` for the others."""
+    """Calls of models in one pass, an item of a sum being one, and failed tasks; seconds ``spent``
+    on what is done, ``left`` for the others."""
 
     done: int = 0
     total: int = 0
@@ -101,11 +103,7 @@ class Standing(NamedTuple):
     age: float
     bars: dict[str, Bar]
     dropped: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        left = sum([bar.total - bar.done - bar.failed for bar in self.bars.values()])
-        return left <= self.dropped
+    is_done: bool = False
 
     def seconds_left(self, until: str) -> float | None:
         """Until the end of a pass, at the speed of the tasks done so far; None if none is done."""
@@ -126,11 +124,12 @@ def standing(recorder: Recorder, process: str) -> Standing | None:
         done = min(count.done, count.total)
         left = max(count.total - done - count.failed, 0)
         mean = mean_seconds(recorder, stage, model)
-        bar = Bar(done, count.total, count.failed, mean * done, mean * left)
+        called = min(count.called, count.calls)
+        bar = Bar(called, count.calls, count.failed, mean * done, mean * left)
         bars[PASS_OF[stage]] = bars.get(PASS_OF[stage], Bar()).plus(bar)
     stop = record.stop if record.is_done else time.time()
-    in_order = {name: bars[name] for name in PASSES if name in bars}
-    return Standing(names[-1], stop - record.start, in_order, record.dropped)
+    in_order = {name: bars[name] for name in PASSES if name in bars and bars[name].total}
+    return Standing(names[-1], stop - record.start, in_order, record.dropped, record.is_done)
 
 
 def mean_seconds(recorder: Recorder, stage: str, model: str) -> float:
@@ -155,7 +154,8 @@ def together(one: Standing | None, other: Standing | None) -> Standing | None:
     passes = [name for name in PASSES if name in one.bars or name in other.bars]
     bars = {name: one.bars.get(name, Bar()).plus(other.bars.get(name, Bar())) for name in passes}
     dropped = one.dropped + other.dropped
-    return Standing(one.evaluation, max(one.age, other.age), bars, dropped)
+    is_done = one.is_done and other.is_done
+    return Standing(one.evaluation, max(one.age, other.age), bars, dropped, is_done)
 
 
 # -------------------------------------------------------------------------------------------------

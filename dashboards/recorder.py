@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from daskgrad.autodiff.values.carriers import drop_oldest
+from daskgrad.tasks.keys import calls_in
 
 TASKS = 20_000  # kept one by one
 CALLS = 5_000
@@ -93,11 +94,24 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """Tasks of one stage and model: planned, done and failed."""
+    """Tasks of one stage and model: planned, done and failed; and their calls of the model."""
 
     total: int = 0
     done: int = 0
     failed: int = 0
+    calls: int = 0
+    called: int = 0  # calls of the tasks done
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """Calls done and planned, or tasks that make none."""
+        done, total = (self.called, self.calls) if self.calls else (self.done, self.total)
+        return min(done, total), total
+
+    def add(self, other: "Count") -> None:
+        self.total, self.done = self.total + other.total, self.done + other.done
+        self.failed += other.failed
+        self.calls, self.called = self.calls + other.calls, self.called + other.called
 
 
 @dataclass(slots=True)
@@ -156,11 +170,9 @@ class EvaluationRecord:
         self.start, self.stop = min(self.start, other.start), max(self.stop, other.stop)
         self.dropped += other.dropped
         for kind, count in other.counts.items():
-            mine = self.counts.setdefault(kind, Count())
-            mine.total, mine.done = mine.total + count.total, mine.done + count.done
-            mine.failed += count.failed
+            self.counts.setdefault(kind, Count()).add(count)
         if self.nodes is not None and other.nodes is not None:
-            self.nodes |= other.nodes
+            self.nodes = {**other.nodes, **self.nodes}  # the client knows what made its results
 
 
 class Costs:
@@ -247,8 +259,12 @@ class Recorder:
             kind = (stage, model)
             count = record.counts.get(kind) or record.counts.setdefault(kind, Count())
             count.total += 1
+            count.calls += calls_in(key, stage)
             if record.nodes is not None:
-                record.nodes[key] = GraphNode(stage, model, inputs)
+                before = record.nodes.get(key)  # as the client knows it that sent its result
+                record.nodes[key] = GraphNode(
+                    stage, model, inputs or (before and before.inputs) or ()
+                )
                 if len(record.nodes) > EDGES_OF:
                     record.summarize()
         if record.nodes is not None and len(record.nodes) > NODES:
@@ -273,8 +289,12 @@ class Recorder:
     def add_task(self, task: Task) -> None:
         self.tasks.append(task)
         self.task_count += 1
+        self._costs_of(task.model).add(task.stage, task.worker, task.stop - task.start)
+        self.end_task(task)
+
+    def end_task(self, task: Task) -> None:
+        """A planned task is over."""
         key, stage, model, evaluation, worker, _, start, stop, _, has_failed, _ = task
-        self._costs_of(model).add(stage, worker, stop - start)
         record = self.evaluations.get(evaluation)
         if record is not None:
             record.stop = max(record.stop, stop)
@@ -282,6 +302,7 @@ class Recorder:
             if count is not None:
                 count.failed += has_failed
                 count.done += not has_failed
+                count.called += 0 if has_failed else calls_in(key, stage)
             node = record.node(key)
             if node is not None:
                 node.state, node.worker = "failed" if has_failed else "done", worker
@@ -344,6 +365,8 @@ class Recorder:
         self.tasks.extend(other.tasks)
         self.tasks = deque(sorted(self.tasks, key=lambda task: task.stop), maxlen=TASKS)
         self.calls.extend(other.calls)
+        common = self.evaluations.keys() & other.evaluations.keys()
+        self.evaluation_count += other.evaluation_count - len(common)
         for name, record in other.evaluations.items():
             mine = self.evaluations.setdefault(name, record)
             if mine is not record:
@@ -356,7 +379,6 @@ class Recorder:
         self.task_count += other.task_count
         self.call_count += other.call_count
         self.calls_added += other.calls_added
-        self.evaluation_count = max(self.evaluation_count, other.evaluation_count)
         self.begin = min(self.begin, other.begin)
         self.version += 1
 

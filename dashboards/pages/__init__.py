@@ -7,8 +7,10 @@ the dashboard as ``distributed`` puts its own there, which it does not document.
 import functools
 import html
 import pathlib
+import sys
 import time
 import weakref
+from importlib import metadata
 from typing import Any
 
 import distributed.http.utils
@@ -161,6 +163,14 @@ def report_page(recorder: Recorder, title: str) -> str:
     if not shown:
         shown = [empty("Nothing was evaluated in this context.", "dg.value_and_grad(fun)(x)")]
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recorder.begin))
-    head = text(f"<h1>{html.escape(title)}</h1>recorded from {when} on")
+    calls = sum([run.count for run in recorder.runs.values()])
+    packages = ("daskgrad", "dask", "distributed", "numpy")
+    parts = [
+        pathlib.Path(sys.argv[0]).name or "Python",
+        f"recorded from {when} on",
+        "1 call of a gradient" if calls == 1 else f"{calls:,} calls of gradients",
+        *[f"{name} {metadata.version(name)}" for name in packages],
+    ]
+    head = text(f"<h1>{html.escape(title)}</h1>{html.escape(' · '.join(parts))}")
     layout = column(head, *shown, sizing_mode="stretch_width")
     return file_html(layout, INLINE, title=title, template=REPORT)

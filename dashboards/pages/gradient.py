@@ -1,21 +1,24 @@
-"""Gradient: how far the current evaluation is, by stage and by model, and a time line."""
+"""Gradient: how far the current evaluation is, by pass and by model, and a time line."""
 
+import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import plots
 from daskgrad.dashboards.recorder import CallRecord, Count, EvaluationRecord, Recorder, Task
 
-STAGES = ("forward", "value", "cotangent", "backward")  # as they run
+STAGES = {"forward": 0, "value": 0, "tangent": 1, "backward": 2}  # with calls, and their columns
+PASSES = ("forward", "tangent", "backward")
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 WINDOW = 30.0  # seconds of the time line that are seen on a page
 SPEED = 5.0  # seconds over which direct calls are counted for their speed
-CALLS = -1  # direct calls have the lane of a thread with this number
+CALLS = math.inf  # direct calls have the lane of a thread with this number
 
-STAGE_TICKS = {n + 0.47: name for n, name in enumerate(STAGES)}
-STAGE = plots.Axis("stage", ticks=lambda axis: plots.name_ticks(axis, STAGE_TICKS))
+STAGE_TICKS = {n + 0.47: name for n, name in enumerate(PASSES)}
+STAGE = plots.Axis("pass", ticks=lambda axis: plots.name_ticks(axis, STAGE_TICKS))
 SECONDS = plots.Axis("seconds since recording began (s)")
 PROGRESS = plots.Plot(
     "progress",
@@ -64,50 +67,38 @@ def current_of(recorder: Recorder, is_report: bool) -> EvaluationRecord | None:
     return (running or records or [None])[-1]
 
 
-def is_direct_now(recorder: Recorder, evaluation: EvaluationRecord) -> bool:
-    """Whether direct calls ended after an evaluation that is over."""
-    calls = recorder.calls
-    return evaluation.is_done and bool(calls) and calls[-1].stop > evaluation.stop
-
-
 # ---------------------------------------------------------------------------------------- progress
 
 
 def draw_progress(view: plots.View, evaluation: EvaluationRecord) -> None:
     which = "largest" if view.is_report else "current"
-    title = f"Tasks done of total, {which} evaluation"
-    if not view.is_report and is_direct_now(view.recorder, evaluation):
-        title = "Tasks done of total, latest evaluation by tasks: sums now run by direct calls"
+    title = f"Items of sums and other calls of models, done of total, {which} evaluation"
     view.write("progress", f"<h3>{title}</h3>")
-    view.show(STAGE, -0.06, len(STAGES))
+    view.show(STAGE, -0.06, len(PASSES))
     by_model = counts_of(evaluation)
     called = view.recorder.called
     view.name_lanes(PROGRESS, list(map(called, by_model)))
     cells = []
     for n, (model, stages) in enumerate(by_model.items()):
-        for x, stage in enumerate(STAGES):
-            count = stages.get(stage)
-            if count is not None:
-                box = (x, x + 0.94 * count.done / count.total, x + 0.94, n + 0.92, n + 0.42)
-                text = f"{count.done:,} / {count.total:,}"
-                names = (view.colour(model, stage), text, called(model), stage)
-                cells.append((*box, *names, count.done, count.total, count.failed))
+        for stage, count in stages.items():
+            x, (done, total) = STAGES[stage], count.shown
+            box = (x, x + 0.94 * done / total, x + 0.94, n + 0.92, n + 0.42)
+            names = (view.colour(model, stage), f"{done:,} / {total:,}", called(model), stage)
+            cells.append((*box, *names, done, total, count.failed))
     view.put("cells", cells)
 
 
 def counts_of(evaluation: EvaluationRecord) -> Mapping[str, Mapping[str, Count]]:
-    """Counts by model and stage, of the models with most tasks, and of the others together."""
-    totals: dict[str, int] = {}
-    for (_, model), count in evaluation.counts.items():
-        totals[model] = totals.get(model, 0) + count.total
-    busiest = sorted(totals, key=lambda model: -totals[model])[: plots.MODELS]
+    """Counts by model and stage, of the models with most calls, and of the others together."""
+    counts = {kind: count for kind, count in evaluation.counts.items() if count.calls}
+    totals: Counter[str] = Counter()
+    for (_, model), count in counts.items():
+        totals[model] += count.calls
+    busiest = dict(totals.most_common(plots.MODELS))
     by_model: dict[str, dict[str, Count]] = {}
-    for (stage, model), count in evaluation.counts.items():
+    for (stage, model), count in counts.items():
         stages = by_model.setdefault(model if model in busiest else OTHERS, {})
-        shown = stages.setdefault(stage if stage in STAGES else "value", Count())
-        shown.total += count.total
-        shown.done += min(count.done, count.total)
-        shown.failed += count.failed
+        stages.setdefault(stage, Count()).add(count)
     return by_model
 
 
@@ -139,11 +130,11 @@ def draw_time_line(view: plots.View) -> None:
 
 
 def lane_names(places: list[tuple[str, int]]) -> list[str]:
-    """The worker at its first lane; its direct calls by name."""
+    """The worker at its first lane; its direct calls by name, below its threads."""
     names, above = [], ""
     for worker, thread in places:
         name = "" if worker == above else plots.bare(worker)
-        names.append(f"{name}\ndirect calls" if thread == CALLS else name)
+        names.append(f"{name}\ndirect calls".strip() if thread == CALLS else name)
         above = worker
     return names
 
@@ -174,12 +165,22 @@ def headline(recorder: Recorder, evaluation: EvaluationRecord | None) -> str:
     parts = []
     if evaluation is not None:
         state = "" if state_of(evaluation) == "done" else f", {state_of(evaluation)}"
-        parts.append(f"<b>{evaluation.done:,} of {evaluation.total:,} tasks done</b>{state}")
+        parts.append(f"<b>{progress_of(evaluation)}</b>{state}")
     if recorder.evaluation_count:
-        parts.append(f"{recorder.evaluation_count:,} evaluations by tasks")
+        parts.append(f"{recorder.evaluation_count:,} evaluations")
     if recorder.call_count:
         parts.append(f"<b>{recorder.call_count:,} direct calls</b> of workers{speed(recorder)}")
     return " · ".join(parts)
+
+
+def progress_of(evaluation: EvaluationRecord) -> str:
+    """Calls of models done of total, by pass."""
+    passes = {name: Count() for name in PASSES}
+    for (stage, _), count in evaluation.counts.items():
+        if count.calls:
+            passes[PASSES[STAGES[stage]]].add(count)
+    shown = [(name, *count.shown) for name, count in passes.items() if count.calls]
+    return ", ".join([f"{name} {done:,} of {total:,}" for name, done, total in shown])
 
 
 def speed(recorder: Recorder) -> str:
@@ -192,7 +193,7 @@ def speed(recorder: Recorder) -> str:
 
 
 def tables(recorder: Recorder) -> str:
-    """Direct calls by model, and the latest evaluations that were graphs."""
+    """Direct calls by model, and the latest evaluations."""
     calls = [
         (recorder.called(model), f"{count:,}", descriptions.seconds(costs.seconds["call"]))
         for model, costs in recorder.models.items()
@@ -200,7 +201,7 @@ def tables(recorder: Recorder) -> str:
     ]
     head = ("direct calls of workers", "calls", "time in the model")
     rows = map(recent_row, plots.latest(recorder.evaluations.values(), RECENT)[::-1])
-    recent = ("latest evaluations by tasks", "tasks", "failed", "took", "state")
+    recent = ("latest evaluations", "items and calls", "failed", "took", "state")
     return descriptions.table("", head, calls) + descriptions.table("", recent, rows)
 
 
@@ -215,8 +216,7 @@ def state_of(evaluation: EvaluationRecord) -> str:
 def recent_row(evaluation: EvaluationRecord) -> tuple[str, ...]:
     when = time.strftime("%H:%M:%S", time.localtime(evaluation.start))
     took = descriptions.seconds(max(evaluation.stop - evaluation.start, 0.0))
-    tasks = f"{evaluation.done:,} / {evaluation.total:,}"
-    return when, tasks, f"{evaluation.failed:,}", took, state_of(evaluation)
+    return when, progress_of(evaluation), f"{evaluation.failed:,}", took, state_of(evaluation)
 
 
 PAGE = plots.Page(

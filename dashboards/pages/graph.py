@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import plots
-from daskgrad.dashboards.pages.gradient import current_of, is_direct_now
+from daskgrad.dashboards.pages.gradient import current_of
 from daskgrad.dashboards.palette import INK
 from daskgrad.dashboards.recorder import EvaluationRecord, GraphNode, Recorder, edges_of
 
@@ -29,10 +29,6 @@ LEGEND = (
     "and released."
 )
 GROUPED = " One node stands for all tasks of a stage and model."
-DIRECT = (
-    "<b>Now sums run by direct calls of workers, which have no graph.</b> This is the latest "
-    "evaluation by tasks. "
-)
 
 Nodes = Mapping[Hashable, GraphNode]
 Places = Mapping[Hashable, tuple[float, float]]
@@ -67,8 +63,7 @@ def draw(view: plots.View) -> None:
         nodes = groups(view.recorder, evaluation)
         places = places_of(nodes)
     assert nodes is not None
-    is_past = not view.is_report and is_direct_now(view.recorder, evaluation)
-    view.write("header", (DIRECT if is_past else "") + LEGEND + (GROUPED if is_grouped else ""))
+    view.write("header", LEGEND + (GROUPED if is_grouped else ""))
     view.put("nodes", [dot(view, node, places[key]) for key, node in nodes.items()])
     view.put("names", names(view.recorder, nodes, places))
     pairs = [(s, key) for key, node in nodes.items() for s in node.inputs if s in nodes]
@@ -119,10 +114,10 @@ def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
     nodes = {}
     for kind, count in evaluation.counts.items():
         stage, model = kind
-        done = min(count.done, count.total)
-        state = "done" if done == count.total else "running" if done else "waiting"
+        done, total = count.shown
+        state = "done" if done == total else "running" if done else "waiting"
         node = GraphNode(stage, model, [], "failed" if count.failed else state, "all workers")
-        node.tasks = f" {done:,} / {count.total:,}"
+        node.tasks = f" {done:,} / {total:,}"
         if model in recorder.models:
             node.seconds = recorder.models[model].seconds.get(stage, 0.0)
         nodes[kind] = node
@@ -217,8 +212,7 @@ PAGE = plots.Page(
     draw,
     lambda recorder: bool(recorder.evaluations),
     (
-        "No graph has been evaluated yet: sums over placed items are called directly, and have "
-        "none. Others have one, for example:",
+        "No graph has been evaluated yet. Call, for example:",
         "dg.value_and_grad(lambda x: loss(layer(x)))(x)",
     ),
 )

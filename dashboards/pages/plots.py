@@ -366,7 +366,7 @@ def empty(sentence: str, code: str) -> Div:
     return text(f'<div class="empty">{lines}</div>')
 
 
-def shortened(name: str, longest: int = 24) -> str:
+def shortened(name: str, longest: int = 26) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 

@@ -24,6 +24,7 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.objectives import objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document
+from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
@@ -194,7 +195,8 @@ def value_and_grad(
             recorded.give_back()
         if start is not None:
             points = [args[number] for number in recorded.numbers]
-            evaluated = observers.Evaluated(name, points, value, gradients, start, time.time())
+            shown, now = recorded.shown_name, time.time()
+            evaluated = observers.Evaluated(shown, points, value, gradients, start, now)
             observers.tell_evaluated(evaluated)
         gradient = as_argnums(gradients, argnums)
         if out is not None:
@@ -216,12 +218,23 @@ def compute_gradients(
     aux_leaves, aux_structure = flatten(aux)
     extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
     graph = recorded.graph_of(output, extras, output_is_scalar=True)
+    if observers.observers:
+        recorded.shown_name = shown_name(recorded.name, graph)
     value, computed, arrived = evaluate_graph(graph)
     require_real_scalar(value, output.name)
     results = iter(map(of_its_own, computed))
     aux = [next(results) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived, is_last=True)
     return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
+
+
+def shown_name(name: str, graph: Graph) -> str:
+    """A function's name for observers: a lambda has the names of its models."""
+    calls = [node for node in graph.order if node.model is not None and not node.is_light]
+    names = list(dict.fromkeys([node.name for node in calls]))
+    if name != "<lambda>" or not names:
+        return name
+    return ", ".join([*names[:3], "…"] if len(names) > 3 else names)
 
 
 def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callable:

@@ -8,6 +8,7 @@ blocks, and add up in the same order.
 """
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -54,6 +55,7 @@ from daskgrad.tasks.task_graph import LOCAL, TaskGraph, Where, where
 
 CLUSTER_SECONDS = 0.1  # before the cluster gets the remaining tasks: a graph takes as long there
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: a quicker one runs here
+WORKERS = 0  # the process of sums that workers evaluate, for observers
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of a call: from here on threads run models side by side
 
@@ -193,11 +195,13 @@ class InLine(TaskGraph):
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: CallOfWorkers | None = None
-        self._called = 0.0  # the time of the call
+        self._running: Sequence[Any] = ()  # the keys of the sums that are called
+        self._called = self._began = 0.0  # the time of the call, since the epoch, too
         self._is_sent = True
         self._values: dict[Any, Any] = {}  # results that planned tasks refer to, by key
         self._shown: dict[Any, Any] = {}  # the keys under which observers know tasks
-        self._evaluation = key_parts(self.key("value", "node")) if observers.of_tasks else None
+        self._audience = observers.audience(self._client)
+        self._evaluation = key_parts(self.key("value", "node")) if self._audience else None
         graph.is_watched = self._client is not None
 
     def add(
@@ -231,7 +235,7 @@ class InLine(TaskGraph):
     def _add_sum(self, key: Any, fun: Callable, args: tuple, inputs: list[Any]) -> Any:
         """A sum that is evaluated directly: here, or by the workers together with others."""
         if not self._direct[key].is_for_workers(self._client):
-            return KnownResult(key, self._run(key, args, self._capture, key, inputs))
+            return KnownResult(key, self._capture(key, inputs, self._keys_in(args)))
         self._pending[key] = None
         reference = super().add(key, fun, *map(self._refer, args))
         self._left -= 1
@@ -246,7 +250,7 @@ class InLine(TaskGraph):
             return super().pick(stage, name, fun, self._refer(source), *args, **options)
         picked = KnownResult(None, fun(source.value, *args), name)
         if self._evaluation is not None:
-            picked.key = self.key(stage, name)
+            picked.key = self.key(stage, name, 0)
             self._shown[picked.key] = self._shown.get(source.key, source.key)
         return picked
 
@@ -260,14 +264,23 @@ class InLine(TaskGraph):
         """Runs a task; observers see it, and its inputs, under keys of this evaluation."""
         if self._evaluation is None:
             return fun(*values)
-        keys = [item.key for item in items_of(args) if isinstance(item, (KnownResult, *REFERENCES))]
-        inputs = [self._shown.get(source, source) for source in keys]
         parts = key_parts(key)
         if parts is not None and parts.evaluation != self._evaluation.evaluation:  # a node's key
             name = f"{parts.stage}-{parts.model}-{self._evaluation.evaluation}"
             self._shown[key] = (name, *key[1:], "node")
         run = functools.partial(fun, *values)
-        return observers.run_observed(self._shown.get(key, key), inputs, run)
+        shown = self._shown.get(key, key)
+        return observers.run_observed(self._audience, shown, self._keys_in(args), run)
+
+    def _keys_in(self, args: Iterable[Any]) -> list[Any]:
+        """The keys, as observers know them, that arguments refer to."""
+        keys = [item.key for item in items_of(args) if isinstance(item, (KnownResult, *REFERENCES))]
+        return [self._shown.get(source, source) for source in keys]
+
+    def _tell(self, key: Any, inputs: Sequence[Any], start: float) -> None:
+        """Tells observers of a task that has run here."""
+        observers.tell_planned(self._audience, key, inputs)
+        observers.tell_ran(self._audience, key, inputs, start)
 
     def _hand_over(self) -> None:
         """Tasks are planned from here on; they may run again where results are lost or move."""
@@ -283,6 +296,9 @@ class InLine(TaskGraph):
                 key = self.key("value", arg.name) if arg.key is None else arg.key
                 arg.reference = super().data(key, arg.value)
                 self._values[key] = arg.value
+                shown = self._shown.get(key, key)
+                if self._audience and shown != key:  # a task that passes a part on
+                    self._tell(key, [shown], time.time())
             return arg.reference
         return [self._refer(item) for item in arg] if type(arg) is list else arg
 
@@ -302,7 +318,8 @@ class InLine(TaskGraph):
             for key in sums:
                 del self._pending[key]
                 if key not in called:
-                    self._values[key] = self._capture(key, self.run_one(key, self._values))
+                    values = self.run_one(key, self._values)
+                    self._values[key] = self._capture(key, values, self.inputs(key))
             if called:
                 self._values.update(zip(called, self._results_of_call(called), strict=True))
         self._finish(keys, keys)
@@ -311,7 +328,14 @@ class InLine(TaskGraph):
     def abandon(self) -> None:
         """Gives up the sums that workers evaluate."""
         if self._call is not None:
+            self._tell_workers_ran(has_failed=True)
             self._call.abandon()
+
+    def _tell_workers_ran(self, has_failed: bool = False) -> None:
+        for key in self._running:
+            observers.tell_ran(
+                self._audience, key, self.inputs(key), self._began, WORKERS, has_failed
+            )
 
     def _next_sums(self) -> list[Any]:
         """The pending sums that wait for no other one."""
@@ -326,7 +350,10 @@ class InLine(TaskGraph):
             (node, node.summand(self._graph), values)
             for node, values in zip(nodes, inputs, strict=True)
         ]
-        self._called = clock.seconds()
+        self._called, self._began = clock.seconds(), time.time()
+        self._running = keys
+        for key in keys:
+            observers.tell_planned(self._audience, key, self.inputs(key))
         self._call = call_workers(self._client, sums)
         self._is_sent = False
 
@@ -343,17 +370,32 @@ class InLine(TaskGraph):
         except ArrayTermsError as error:
             self._direct[keys[error.number]].note_array_terms()
             raise
+        self._tell_workers_ran()
         self._time.leave_out(self._called)
         self._call, self._is_sent = None, True
         return results
 
-    def _capture(self, key: Any, inputs: Sequence[Any]) -> Captured:
+    def _capture(self, key: Any, inputs: Sequence[Any], sources: Sequence[Any]) -> Captured:
         if not self._is_sent:
             self._flush()
         begin = clock.seconds()
-        captured = capture_here(self._direct[key], self._graph, inputs, self._time)
+        node = self._direct[key]
+        tell = functools.partial(self._tell_blocks, node, sources, time.time())
+        args = (node, self._graph, inputs, self._time, self.key, tell)
+        captured, parts = capture_here(*args)
         self._time.leave_out(begin)
+        self._tell(key, parts, time.time())
         return captured
+
+    def _tell_blocks(
+        self, node: ReductionNode, sources: Sequence[Any], start: float, done: int
+    ) -> Any:
+        """Tells observers of the first blocks of a sum, which ran here; returns their key."""
+        if not self._audience:
+            return None
+        key = self.key("forward", node.name, sum(node.items.counts[:done]))
+        self._tell(key, sources, start)
+        return key
 
     def _finish(self, keys: Iterable[Any], later: Sequence[Any]) -> None:
         """Runs the tasks that the keys need, or lets the cluster run them when the time is up."""
@@ -408,9 +450,17 @@ def largest_array(values: Any) -> int:
 
 
 def capture_here(
-    node: ReductionNode, graph: Graph, inputs: Sequence[Any], time: TimeHere
-) -> Captured:
-    """A sum over items that are here, as far as there is time; the other blocks are Dask's then."""
+    node: ReductionNode,
+    graph: Graph,
+    inputs: Sequence[Any],
+    time: TimeHere,
+    new_key: Callable[..., Any],
+    tell: Callable[[int], Any],
+) -> tuple[Captured, list[Any]]:
+    """A sum over items that are here, as far as there is time; the other blocks are Dask's then.
+
+    Returns the keys of its parts, too; ``tell`` hears how many blocks ran here, and has their key.
+    """
     summand, fields = node.summand(graph), node.active_fields(graph)
     traced = TracedSum(node.model, summand, inputs)
     are_rows = [node.items.are_rows(field) and not node.items.slices for field in fields]
@@ -432,22 +482,25 @@ def capture_here(
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
     total = without_items(captured)
+    keys = [tell(done)]
     remaining: list[list[Leaves]] = [[] for _ in fields]
     if done < len(firsts):
         subtrees = CapturedSubtrees(len(firsts), node.summation)
         subtrees.put((done.bit_length() - 1, 0), total)
-        parts, remaining = capture_with_dask(node, summand, inputs, done, len(fields))
+        args = (node, summand, inputs, done, len(fields), new_key)
+        parts, others, remaining = capture_with_dask(*args)
         for place, part in parts:
             subtrees.put(place, part)
         total = subtrees.total()
+        keys += others
     total = round_sum(total)
     if not fields:
-        return total
+        return total, keys
     joined = [
         join_items(node, field, item_cotangents_in(captured, index), done, remaining[index])
         for index, field in enumerate(fields)
     ]
-    return with_item_cotangents(total, [tuple(joined)])
+    return with_item_cotangents(total, [tuple(joined)]), keys
 
 
 def join_items(
@@ -485,11 +538,17 @@ def growth(spent: float, limit: float) -> int:
 
 
 def capture_with_dask(
-    node: ReductionNode, summand: Summand, inputs: Sequence[Any], done: int, fields: int
-) -> tuple[list[tuple[Any, Captured]], list[list[Leaves]]]:
-    """Lets Dask evaluate the blocks from number ``done`` on: the sum of each subtree, and the
-    items' cotangents for each differentiated field, block by block."""
+    node: ReductionNode,
+    summand: Summand,
+    inputs: Sequence[Any],
+    done: int,
+    fields: int,
+    new_key: Callable[..., Any],
+) -> tuple[list[tuple[Any, Captured]], list[Any], list[list[Leaves]]]:
+    """Lets Dask evaluate the blocks from number ``done`` on: the sum of each subtree, their keys,
+    and the items' cotangents for each differentiated field, block by block."""
     tasks = TaskGraph(where())
+    tasks.key = new_key  # of the evaluation that it is part of
     shared = [tasks.constant(value, node.name) for value in inputs]
     data = node.items.blocks(tasks, node.name)
     blocks = build_captures(node, tasks, summand, shared, data[done:])
@@ -503,7 +562,8 @@ def capture_with_dask(
         parts = [node.build_pick(tasks, "cotangent", item_cotangents_in, b, index) for b in blocks]
         keys.append(node.build_task(tasks, "cotangent", list, parts).key)
     results, count = tasks.compute(keys), len(places)
-    return list(zip(places, results[:count], strict=True)), list(results[count:])
+    parts = list(zip(places, results[:count], strict=True))
+    return parts, keys[:count], list(results[count:])
 
 
 def subtrees_from(start: int, count: int) -> Iterable[tuple[int, int, tuple[int, int]]]:

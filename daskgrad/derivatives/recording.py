@@ -89,6 +89,7 @@ class RecordedFunction:
     ``numbers``: the positions of these arguments. ``borrows``: does not copy the arguments, since
     ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
     arguments of the function precede ``args``. ``sparse``: which gradients should be rows.
+    ``shown_name``: its name for observers.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class RecordedFunction:
         sparse: RowsWanted = False,
     ):
         self.fun = fun
-        self.name = name
+        self.name = self.shown_name = name
         self.args = list(args)
         self.numbers = require_argnums(argnums, len(args), name)
         self.variables: list[Variable] = []

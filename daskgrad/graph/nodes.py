@@ -56,13 +56,14 @@ class Node(Collection, ArrayOperators):
     call: Any = None
     is_one_run = False
     is_light = False
+    calls = 0  # of a model, by the task with the node's own key
     asked: tuple[int, ...] = ()  # the leaves of a variable whose gradients should be rows
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
-        self.key: Key = names.key("value", self.key_name)
+        self.key: Key = names.key("value", self.key_name, self.calls)
         self.annotations = dict(dask.get_annotations()) or NO_ANNOTATIONS
 
     def __repr__(self) -> str:
@@ -92,9 +93,12 @@ class Node(Collection, ArrayOperators):
         """Builds the tasks that compute the value alone; returns a reference to it."""
         raise NotImplementedError
 
-    def build_task(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
+    def build_task(
+        self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any, calls: int | None = None
+    ) -> Any:
         """Builds a task with the node's name and annotations."""
-        return tasks.add(tasks.key(stage, self.key_name), fun, *args, annotations=self.annotations)
+        key = tasks.key(stage, self.key_name, calls)
+        return tasks.add(key, fun, *args, annotations=self.annotations)
 
     def build_pick(self, tasks: TaskGraph, stage: Stage, fun: Callable, *args: Any) -> Any:
         """Builds the task of a part of a result, as ``TaskGraph.pick`` does."""
@@ -163,6 +167,7 @@ class CallNode(Node):
     """A model called on arguments with some nodes among them."""
 
     is_one_run = True
+    calls = 1
     place: tuple[str, int] | None = None  # file and line, if it ``is_light``
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):

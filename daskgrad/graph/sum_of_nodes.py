@@ -75,7 +75,7 @@ def build_sum(
     key_name = node.adder_name if of is None else of.key_name
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
-        this = tasks.key(stage, key_name) if key is None or not is_last else key
+        this = tasks.key(stage, key_name, 0) if key is None or not is_last else key
         args: tuple = (list(group), node.summation, is_last and are_all, named.name)
         if known:
             args += ([places[id(term)] for term in group],)

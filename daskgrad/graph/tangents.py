@@ -123,7 +123,7 @@ def annotate(made: Any, node: Node) -> Any:
         made.annotations = node.annotations
         made.is_here = node.is_here and all([source.is_here for source in made.inputs])
         made.stage = "tangent"
-        made.key = names.key("tangent", made.name)
+        made.key = names.key("tangent", made.name, made.calls)
     return made
 
 

@@ -67,9 +67,10 @@ class ReductionNode(AddedNode):
         self.own = tuple([n for n, variable in enumerate(variables) if variable is not None])
         super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
         self.adder_name = f"sum of {model.name}"
-        self.key = names.key("value", self.adder_name)
         self.model = model
         self.items = items
+        self.calls = items.count if len(items.firsts) == 1 else 0
+        self.key = names.key("value", self.adder_name, self.calls)
         self.summation = summation
         self.width = len(shared_inputs)
 
@@ -100,17 +101,17 @@ class ReductionNode(AddedNode):
         model = tasks.shared(self.model)
         if len(blocks) > 1 and not tasks.is_for_cluster:  # a cluster keeps large models
             model = tasks.constant(self.model, f"model of {self.name}")
-        args = (fun, model, summand)
+        args, counts = (fun, model, summand), self.items.counts[-len(blocks) :]
         return [
             tasks.add(
-                key or tasks.key(stage, self.name),
+                key or tasks.key(stage, self.name, count),
                 *args,
                 first,
                 inputs,
                 *fields,
                 annotations=self.annotations,
             )
-            for first, fields in blocks
+            for count, (first, fields) in zip(counts, blocks, strict=True)
         ]
 
     def summand(self, graph: Graph | None = None) -> Summand:
@@ -276,13 +277,15 @@ class FusedBlocks(NamedTuple):
         args = (self.total, arrived.cotangent, tasks.shared(node.model), elsewhere)
         shared = node.active_shared(backward.graph)
         if shared:
-            pulled = [node.build_task(tasks, "backward", pull_back_sum, *args)]
+            calls = node.items.count
+            pulled = [node.build_task(tasks, "backward", pull_back_sum, *args, calls=calls)]
             for number, source in enumerate(shared):
                 (part,) = pick_each(node, tasks, pulled, number, len(shared))
                 backward.send(source, Contribution(part))
         for number, field in enumerate(node.active_fields(backward.graph)):
             items = (self.item_cotangents[number], node.items.sizes, node.items.are_rows(field))
-            joined = node.build_task(tasks, "backward", pull_back_items, *items, *args)
+            calls = 0 if shared or number else node.items.count
+            joined = node.build_task(tasks, "backward", pull_back_items, *items, *args, calls=calls)
             send_items(node, backward, field, joined)
 
 
@@ -321,11 +324,21 @@ class KeptBlocks(NamedTuple):
         args = (arrived.cotangent, tasks.shared(node.model), self.summand)
         inputs, seen = shared_values(node, backward.forward), self._seen(backward, arrived)
         blocks = node.items.placed_now(tasks, self.blocks)
+        parts = zip(self.captured, blocks, seen, node.items.counts, strict=True)
         return [
             node.build_task(
-                tasks, "backward", pull_back_block, block, *args, first, inputs, elsewhere, *fields
+                tasks,
+                "backward",
+                pull_back_block,
+                block,
+                *args,
+                first,
+                inputs,
+                elsewhere,
+                *fields,
+                calls=count,
             )
-            for block, (first, fields), elsewhere in zip(self.captured, blocks, seen, strict=True)
+            for block, (first, fields), elsewhere, count in parts
         ]
 
     def _seen(self, backward: Backward, arrived: Contribution) -> list[Any]:
@@ -358,7 +371,10 @@ def _(node: ReductionNode, backward: Backward, arrived: Contribution) -> None:
 
 def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) -> FusedBlocks:
     """Builds a task that gathers the sum's inputs; whoever runs it puts the sum in its place."""
-    tasks, key = forward.tasks, forward.tasks.key("forward", node.name)
+    tasks, named = forward.tasks, (node.adder_name, 0)
+    if node.is_for_workers(direct.client):
+        named = (node.name, node.items.count)
+    key = tasks.key("forward", *named)
     direct[key] = node
     total = tasks.add(key, list, shared_values(node, forward))
     item_cotangents = tuple(

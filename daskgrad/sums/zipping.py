@@ -117,6 +117,16 @@ class Items:
         self._cut: list[list[Any]] | None = None
 
     @cached_property
+    def counts(self) -> list[int]:
+        """The items of each block, or one for each partition: what progress counts."""
+        return self.sizes if self.is_counted else [1] * len(self.firsts)
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.sources[0].count if self.is_counted else len(self.firsts)  # type: ignore
+
+    @cached_property
     def sizes(self) -> list[int]:
         return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 

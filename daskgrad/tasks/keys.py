@@ -1,7 +1,7 @@
 """Keys: names of tasks, by which Dask's dashboard groups and colours them by stage and model.
 
-A key is ``(<stage>-<model name>-<token>, process, number)``. Every evaluation has its own token:
-Dask returns the old result for a key that it knows.
+A key is ``(<stage>-<model name>-<token>, process, number)``, and may end with the task's number of
+calls. Every evaluation has its own token: Dask returns the old result for a key that it knows.
 """
 
 import functools
@@ -53,13 +53,14 @@ class Names:
         self._token = f"{PROCESS}{next(tokens):012x}"
         self._numbers = itertools.count()
 
-    def key(self, stage: Stage, name: str) -> Key:
+    def key(self, stage: Stage, name: str, calls: int | None = None) -> Key:
         in_key = dashboard_name(name)
         if _named.get(in_key) != name:
             _named[in_key] = name
             if len(_named) > NAMES:  # an eighth at once: to drop entries copies all keys
                 drop_oldest(_named, NAMES - NAMES // 8)
-        return (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
+        key = (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
+        return key if calls is None else (*key, calls)
 
 
 def task_label(key: Key) -> str:
@@ -90,6 +91,14 @@ def parts_of(head: Any) -> KeyParts | None:
     model, _, token = tail.rpartition("-")
     is_ours = stage in get_args(Stage) and len(token) == TOKEN and model
     return KeyParts(stage, model, token) if is_ours else None
+
+
+def calls_in(key: Any, stage: str) -> int:
+    """How many calls of its model a task stands for, an item of a sum being one: as the key says,
+    else one in a stage that runs models."""
+    if isinstance(key, tuple) and len(key) > 3 and isinstance(key[3], int):
+        return key[3]
+    return int(stage in ("forward", "tangent", "backward"))
 
 
 def known_name(model: str) -> str:

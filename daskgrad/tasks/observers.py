@@ -9,6 +9,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,10 @@ Inputs = Mapping[Key, Sequence[Key]]  # the keys that each task refers to
 
 
 class Ran(NamedTuple):
-    """A task that ran in this process or its pool; seconds since the epoch."""
+    """A task that ran in this process or its pool; seconds since the epoch.
+
+    Process 0 stands for the workers, which evaluate a sum in direct calls.
+    """
 
     key: Key
     inputs: Sequence[Key]
@@ -31,6 +35,7 @@ class Ran(NamedTuple):
     stop: float
     process: int
     thread: int
+    has_failed: bool = False
 
 
 class Evaluated(NamedTuple):
@@ -65,6 +70,7 @@ class Observer:
 
 observers: tuple[Observer, ...] = ()
 of_tasks: tuple[Observer, ...] = ()  # those that see tasks
+of_clients: weakref.WeakKeyDictionary[Any, Observer] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -85,17 +91,46 @@ def _set(present: tuple[Observer, ...]) -> None:
     observers, of_tasks = present, tuple([o for o in present if o.sees_tasks])
 
 
-def run_observed(key: Key, inputs: Sequence[Key], run: Callable[[], Any]) -> Any:
+def audience(client: Any) -> tuple[Observer, ...]:
+    """Who hears of the tasks of an evaluation in line: a client whose cluster shows pages has an
+    observer of its own."""
+    observer = of_clients.get(client) if client is not None and of_clients else None
+    return of_tasks if observer is None else (*of_tasks, observer)
+
+
+def run_observed(
+    audience: Sequence[Observer], key: Key, inputs: Sequence[Key], run: Callable[[], Any]
+) -> Any:
     """Runs a task in the calling thread, and tells the observers."""
-    audience = of_tasks
+    tell_planned(audience, key, inputs)
+    start = time.time()
+    try:
+        result = run()
+    except BaseException:
+        tell_ran(audience, key, inputs, start, has_failed=True)
+        raise
+    tell_ran(audience, key, inputs, start)
+    return result
+
+
+def tell_planned(audience: Sequence[Observer], key: Key, inputs: Sequence[Key]) -> None:
     for observer in audience:
         observer.planned({key: inputs})
-    start = time.time()
-    result = run()
-    ran = Ran(key, inputs, start, time.time(), os.getpid(), threading.get_ident())
+
+
+def tell_ran(
+    audience: Sequence[Observer],
+    key: Key,
+    inputs: Sequence[Key],
+    start: float,
+    process: int | None = None,
+    has_failed: bool = False,
+) -> None:
+    """Without a process it ran in this thread."""
+    process = os.getpid() if process is None else process
+    ran = Ran(key, inputs, start, time.time(), process, threading.get_ident(), has_failed)
     for observer in audience:
         observer.ran(ran)
-    return result
 
 
 def tell_evaluated(evaluation: Evaluated) -> None:

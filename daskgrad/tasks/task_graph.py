@@ -199,13 +199,14 @@ class TaskGraph:
         if stays or self._where is Where.HERE:
             fun = functools.partial(for_each, fun) if self._is_batched else fun
             return Picked(source, fun, args, stage, name)
-        return self.add(self.key(stage, name), fun, source, *args, annotations=annotations)
+        return self.add(self.key(stage, name, 0), fun, source, *args, annotations=annotations)
 
     def keep(self, stage: Stage, name: str, reference: Any) -> Any:
         """A reference to a task, for the caller, so that Dask drops the result it is part of."""
         if not isinstance(reference, Picked):
             return reference
-        return self.add(self.key(stage, name), reference.fun, reference.source, *reference.args)
+        key = self.key(stage, name, 0)
+        return self.add(key, reference.fun, reference.source, *reference.args)
 
     def function(self, key: Key, fun: Callable) -> TaskFunction:
         """The callable of a key's task; all tasks of one function share it."""
@@ -289,6 +290,7 @@ class TaskGraph:
         Parts of results become tasks.
         """
         other = TaskGraph()
+        other.key = self.key
         other.is_chain = self.is_chain
         other._annotations = self._annotations
         parts: dict[tuple, TaskRef] = {}

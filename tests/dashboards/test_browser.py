@@ -224,7 +224,7 @@ def test_workers_that_die_and_a_restart_leave_open_pages_alive(opened, frail):
         dg.value_and_grad(graph)(X)
     wait_until(lambda: records(frail) >= before + 3)
     for page in pages.values():
-        shown = f"{records(frail):,} evaluations by tasks"
+        shown = f"{records(frail):,} evaluations"
         if page is pages["gradient"]:
             wait_until(lambda page=page, shown=shown: shown in page.text())
         page.close()

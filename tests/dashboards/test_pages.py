@@ -10,7 +10,7 @@ import dask
 import pytest
 from clusters import cluster, kill
 from distributed import Client, LocalCluster
-from small_models import EVIL, X, graph, term
+from small_models import EVIL, X, graph, term, total
 from waiting import SLOW, wait_until
 
 import daskgrad as dg
@@ -24,6 +24,7 @@ from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
 from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
 from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
+from daskgrad.derivatives import in_line
 from daskgrad.tasks.observers import observed_by
 
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
@@ -115,6 +116,59 @@ def test_direct_calls_and_recorded_runs_are_counted(mounted):
         wait_until(lambda: placed_bytes(records) > 0)
     wait_until(lambda: [run.count for run in records.runs.values()] == [20])
     assert sorted(records.models["likely"].blocks) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seconds", [60.0, 1e-9])
+def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, seconds):
+    """The pages see what workers evaluate directly, and what runs in the client or, when the time
+    there is up, as tasks."""
+    monkeypatch.setattr(in_line, "CLUSTER_SECONDS", seconds)
+    records = recorder_of(mounted)
+    with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards:
+        likely = dg.delayed(term, name="likely")
+        gradient = dg.grad(lambda x: dg.map_sum(likely, shards, x) + dg.delayed(total)(x))
+        for _ in range(3):
+            gradient(X)
+        evaluations = records.evaluations
+        wait_until(lambda: len(evaluations) == 3 and all(e.is_done for e in evaluations.values()))
+    assert records.evaluation_count == 3
+    for evaluation in evaluations.values():
+        shown = {kind: count.shown for kind, count in evaluation.counts.items() if count.calls}
+        assert shown == {
+            (stage, model): (calls, calls)
+            for stage in ("forward", "backward")
+            for model, calls in {"likely": 4, "total": 1, "add": 1}.items()
+        }
+    if seconds > 1.0:
+        (client,) = records.models["total"].workers
+        assert client.startswith("client ")
+    tasks = [(task.stage, task.model) for task in records.tasks]
+    assert ("forward", "likely") not in tasks, "workers tell what it took"
+    view = drawn(PAGES[1], records)
+    nodes, edges = view.sources["nodes"].data, view.sources["edges"].data
+    for stage in ("forward", "backward"):
+        assert nodes["stage"].count(stage) == 3
+    ends = {
+        *zip(edges["x0"], edges["y0"], strict=True),
+        *zip(edges["x1"], edges["y1"], strict=True),
+    }
+    places = zip(nodes["x"], nodes["y"], nodes["model"], strict=True)
+    loose = [model for x, y, model in places if (x, y) not in ends]
+    assert loose == [], "no dot is without a line"
+
+
+def test_an_evaluation_that_fails_in_the_client_is_over(mounted):
+    records = recorder_of(mounted)
+
+    def fails(x):
+        raise ValueError("no")
+
+    with dg.place([1.0, 2.0], grainsize=1) as shards:
+        with pytest.raises(ValueError, match="no"):
+            dg.grad(lambda x: dg.map_sum(term, shards, x) + dg.delayed(fails)(x))(X)
+        evaluations = records.evaluations
+        wait_until(lambda: [state_of(each) for each in evaluations.values()] == ["failed"])
+    assert next(iter(evaluations.values())).is_done
 
 
 def placed_bytes(records):
@@ -225,7 +279,8 @@ def full():
 
 def test_the_gradient_page_shows_what_ran(full):
     view = drawn(PAGES[0], full)
-    assert sum(view.sources["cells"].data["total"]) == current_of(full, False).total
+    counts = current_of(full, False).counts.values()
+    assert sum(view.sources["cells"].data["total"]) == sum([count.calls for count in counts]) > 2
     assert len(view.sources["bars"].data["left"]) == full.task_count
     assert full.task_count == sum([each.total for each in full.evaluations.values()])
 
@@ -262,19 +317,13 @@ def test_names_side_by_side_are_at_two_heights():
     assert drawn(PAGES[1], records).sources["names"].data["offset"] == [-11, -24, -11]
 
 
-def test_pages_say_that_sums_run_by_direct_calls_now():
-    """What they show then is over: the latest evaluation that was a graph."""
+def test_lanes_of_direct_calls_have_a_name_below_the_threads():
     found = Recorder()
-    with dask.config.set({"daskgrad.inline.seconds": 60}), observed_by(LocalObserver(found)):
-        dg.value_and_grad(graph)(X)
-    texts = [drawn(PAGES[0], found).texts["progress"], drawn(PAGES[1], found).texts["header"]]
-    assert [text.text for text in texts if "direct calls" in text.text] == []
-    stop = next(iter(found.evaluations.values())).stop
-    found.add_call(CallRecord("likely", "tcp://a:1", stop + 1.0, stop + 2.0, 3, 6, 0.3))
-    view = drawn(PAGES[0], found)
-    assert "sums now run by direct calls" in view.texts["progress"].text
-    assert "a:1\ndirect calls" in view.figures["time line"].yaxis.major_label_overrides.values()
-    assert "Now sums run by direct calls" in drawn(PAGES[1], found).texts["header"].text
+    for worker in ("tcp://a:1", "tcp://b:1"):
+        found.add_call(CallRecord("likely", worker, found.begin, found.begin + 1.0, 3, 6, 0.3))
+    found.add_task(Task("k", "forward", "m", "e", "tcp://a:1", 7, found.begin, found.begin + 1.0))
+    labels = drawn(PAGES[0], found).figures["time line"].yaxis.major_label_overrides
+    assert list(labels.values()) == ["a:1", "direct calls", "b:1\ndirect calls"]
 
 
 def test_the_memory_page_has_the_range_of_what_is_held():

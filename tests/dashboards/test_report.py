@@ -85,7 +85,31 @@ def test_small_evaluations_are_reported_where_they_ran(tmp_path):
     assert stages(records, "total") == {"forward": 2, "backward": 2}
     assert stages(records, "term") == {"forward": 1, "backward": 1}
     assert {task.thread for task in records.tasks} == {records.tasks[0].thread}
-    assert [run.name for run in records.runs.values()] == ["graph", "total", "<lambda>"]
+    assert [run.name for run in records.runs.values()] == ["graph", "total", "term"]
+
+
+@pytest.mark.parametrize("seconds", [0, 1e-9, 60.0])
+def test_an_evaluation_is_one_wherever_its_parts_run(seconds, tmp_path):
+    """In line, on threads, or begun in line and ended on threads."""
+    items = [float(n) for n in range(8)]
+    gradient = dg.grad(lambda x: dg.map_sum(term, items, x, grainsize=2) + dg.delayed(total)(x))
+    with dask.config.set({"daskgrad.inline.seconds": seconds}):
+        with dg.report(files(tmp_path)[0]) as records:
+            for _ in range(3):
+                gradient(X)
+    assert records.evaluation_count == len(records.evaluations) == 3
+    for evaluation in records.evaluations.values():
+        assert evaluation.is_done
+        shown = {kind: count.shown for kind, count in evaluation.counts.items() if count.calls}
+        assert shown == {
+            (stage, model): (calls, calls)
+            for stage in ("forward", "backward")
+            for model, calls in {"term": 8, "total": 1, "add": 1}.items()
+        }
+    tasks = [task for task in records.tasks if (task.stage, task.model) == ("forward", "term")]
+    if seconds == 1e-9:
+        assert tasks[0].stop <= min([task.start for task in tasks[1:]]), "no time counts twice"
+    assert "3 calls of gradients" in files(tmp_path)[0].read_text()
 
 
 def test_direct_calls_of_workers_are_in_a_report(mounted, tmp_path, monkeypatch):
