@@ -82,7 +82,12 @@ class Feed:
         if task.key not in self.planned:
             return
         stage, model, evaluation, _ = self.planned[task.key]
-        when = (task.thread, task.start, task.stop)
+        when, record = (
+            (task.thread, task.start, task.stop),
+            self.recorder.evaluations.get(evaluation),
+        )
+        if record is not None:
+            record.start = min(record.start, task.start)  # a client tells of it later
         if task.process:
             self.add(task.key, process, *when, has_failed=task.has_failed)
         elif task.has_failed:

@@ -9,21 +9,20 @@ from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import plots
 from daskgrad.dashboards.recorder import CallRecord, Count, EvaluationRecord, Recorder, Task
 
-STAGES = {"forward": 0, "value": 0, "tangent": 1, "backward": 2}  # with calls, and their columns
-PASSES = ("forward", "tangent", "backward")
+STAGES = {"forward": "forward", "value": "forward", "tangent": "tangent", "backward": "backward"}
+PASSES = ("forward", "tangent", "backward")  # of the stages that call models, as they run
 OTHERS = "(others)"
 RECENT = 6  # evaluations in the table
 WINDOW = 30.0  # seconds of the time line that are seen on a page
 SPEED = 5.0  # seconds over which direct calls are counted for their speed
 CALLS = math.inf  # direct calls have the lane of a thread with this number
 
-STAGE_TICKS = {n + 0.47: name for n, name in enumerate(PASSES)}
-STAGE = plots.Axis("pass", ticks=lambda axis: plots.name_ticks(axis, STAGE_TICKS))
+PASS = plots.Axis("pass")
 SECONDS = plots.Axis("seconds since recording began (s)")
 PROGRESS = plots.Plot(
     "progress",
     "",
-    STAGE,
+    PASS,
     plots.Axis(""),
     [
         plots.bars("cells", right="full", fill_alpha=0.25),
@@ -74,14 +73,20 @@ def draw_progress(view: plots.View, evaluation: EvaluationRecord) -> None:
     which = "largest" if view.is_report else "current"
     title = f"Items of sums and other calls of models, done of total, {which} evaluation"
     view.write("progress", f"<h3>{title}</h3>")
-    view.show(STAGE, -0.06, len(PASSES))
+    has_tangents = any(stage == "tangent" for stage, _ in evaluation.counts)
+    passes = [name for name in PASSES if has_tangents or name != "tangent"]
+    if view.seen["passes"] != len(passes):
+        view.seen["passes"] = len(passes)
+        view.show(PASS, -0.06, len(passes))
+        ticks = {n + 0.47: name for n, name in enumerate(passes)}
+        plots.name_ticks(view.figures[PROGRESS.name].xaxis[0], ticks)
     by_model = counts_of(evaluation)
     called = view.recorder.called
     view.name_lanes(PROGRESS, list(map(called, by_model)))
     cells = []
     for n, (model, stages) in enumerate(by_model.items()):
         for stage, count in stages.items():
-            x, (done, total) = STAGES[stage], count.shown
+            x, (done, total) = passes.index(STAGES[stage]), count.shown
             box = (x, x + 0.94 * done / total, x + 0.94, n + 0.92, n + 0.42)
             names = (view.colour(model, stage), f"{done:,} / {total:,}", called(model), stage)
             cells.append((*box, *names, done, total, count.failed))
@@ -178,7 +183,7 @@ def progress_of(evaluation: EvaluationRecord) -> str:
     passes = {name: Count() for name in PASSES}
     for (stage, _), count in evaluation.counts.items():
         if count.calls:
-            passes[PASSES[STAGES[stage]]].add(count)
+            passes[STAGES[stage]].add(count)
     shown = [(name, *count.shown) for name, count in passes.items() if count.calls]
     return ", ".join([f"{name} {done:,} of {total:,}" for name, done, total in shown])
 
