@@ -124,7 +124,7 @@ def as_entity(found: re.Match) -> str:
 def boxed(
     inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], results: Mapping[Any, str]
 ) -> tuple[dict[int, Box], dict[int, list[str]], dict[int, int]]:
-    """The boxes by number, what each says, and each variable's box with its cotangent's."""
+    """The boxes by number, their texts, and each variable's box with its cotangent's."""
     numbers = numbered(inputs, pairs, results)
     boxes = dict(numbers.values())
     counts = Counter([number for number, _ in numbers.values()])
