@@ -1,22 +1,16 @@
-"""Drawing: a forward graph on the left and its mirror on the right, laid out by Graphviz.
-
-A backward task stands beside its forward task: in the text of the picture the edges of the backward
-graph go the other way round, so that both graphs have the same ranks.
-"""
+"""Drawing: the boxes of a forward graph and its mirror, and the text of a flowchart of them."""
 
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import graphviz
-
-from daskgrad.dashboards.palette import INK, channels, shade
+from daskgrad.dashboards.palette import channels, shade
 from daskgrad.tasks.keys import key_parts, known_name
 
 SEVERAL = 60  # tasks; of a larger graph, tasks with one model, result and inputs are one box
 BACK = ("backward", "cotangent")  # the stages of the backward graph
-FONT = "Helvetica"
 
 
 class Box(NamedTuple):
@@ -30,48 +24,85 @@ class Box(NamedTuple):
     is_end: bool = False  # a variable, or its cotangent
 
 
-class DrawnGraph(graphviz.Digraph):
-    """A picture; ``count`` tasks are drawn."""
-
-    count = 0
-
-    def __str__(self) -> str:
-        return f"<picture of {self.count:,} tasks: notebooks show it, .source is its text>"
-
-
-def draw(
+def draw_as_text(
     inputs: Mapping[Any, Sequence[Any]],
     pairs: Mapping[Any, Any],
     results: Mapping[Any, str],
     filename: str | None,
-) -> graphviz.Digraph:
-    """The picture of tasks and variables, from their inputs, which come first, and their results.
+) -> "Mermaid":
+    """The same boxes, as the text of a flowchart."""
+    boxes, texts, _ = boxed(inputs, pairs, results)
+    hues = hues_of(boxes)
+    lines = ["flowchart TD"]
+    for name in ("forward", "backward"):
+        lines.append(f"  subgraph {name}")
+        for number, box in boxes.items():
+            if (box.stage in BACK) == (name == "backward"):
+                text = "<br>".join([ESCAPED.sub(as_entity, line) for line in texts[number]])
+                left, right = ("([", "])") if box.is_end else ("[", "]")
+                lines.append(f'    {number}{left}"{text}"{right}')
+        lines.append("  end")
+    for number, box in boxes.items():
+        for source in sorted(box.inputs):
+            if box.stage not in BACK or boxes[source].stage in BACK:
+                lines.append(f"  {source} --> {number}")
+        if box.source is not None:
+            lines.append(f"  {box.source} -.- {number}")
+    for number, box in boxes.items():
+        colour = shade(hues[box.model], box.stage)
+        ink = "#000000" if is_light(colour) else "#FFFFFF"
+        lines.append(f"  style {number} fill:{colour},color:{ink}")
+    text = Mermaid("\n".join(lines) + "\n")
+    if filename is not None:
+        pathlib.Path(filename).write_text(text, encoding="utf-8")
+    return text
 
-    ``pairs``: for each variable the task that returns its cotangent, if there is one.
-    """
+
+class Mermaid(str):
+    """The text of a flowchart of Mermaid's, which JupyterLab draws."""
+
+    __slots__ = ()
+
+    __repr__ = str.__str__
+
+    @property
+    def source(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/vnd.mermaid": str(self), "text/plain": str(self)}
+
+
+ESCAPED = re.compile(r"[^\w ,.()×…-]")
+
+
+def as_entity(match: re.Match) -> str:
+    return f"#{ord(match[0])};"
+
+
+def boxed(
+    inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], results: Mapping[Any, str]
+) -> tuple[dict[int, Box], dict[int, list[str]], dict[int, int]]:
+    """The boxes by number, their texts, and each variable's box with its cotangent's."""
     numbers = numbered(inputs, pairs, results)
     boxes = dict(numbers.values())
     counts = Counter([number for number, _ in numbers.values()])
     ends = dict(ended(numbers, pairs, boxes))
-    looks = {"newrank": "true", "nodesep": "0.3", "ranksep": "0.35", "bgcolor": "transparent"}
-    picture = DrawnGraph(
-        graph_attr=looks,
-        node_attr={"fontname": FONT, "fontsize": "11", "style": "filled", "margin": "0.12,0.05"},
-        edge_attr={"color": INK, "arrowsize": "0.7"},
-    )
-    picture.count = sum(counts.values())
-    models = list(dict.fromkeys([box.model for box in boxes.values()]))
-    for name in ("forward", "backward"):
-        with picture.subgraph(name=f"cluster_{name}", graph_attr={"color": "transparent"}) as side:
-            for number, box in boxes.items():
-                if (box.stage in BACK) == (name == "backward"):
-                    add_box(side, number, box, counts[number], models.index(box.model))
-    add_edges(picture, boxes)
-    add_mirror(picture, boxes, ends)
-    if filename is not None:
-        path = pathlib.Path(filename)
-        path.write_bytes(picture.pipe(format=path.suffix[1:]))
-    return picture
+    texts = {}
+    for number, box in boxes.items():
+        stage = stage_of(box) + (f" × {counts[number]:,}" if counts[number] > 1 else "")
+        texts[number] = [line for line in (box.model, stage, box.result) if line]
+    return boxes, texts, ends
+
+
+def stage_of(box: Box) -> str:
+    return "variable" if box.is_end and box.stage == "value" else box.stage
+
+
+def hues_of(boxes: Mapping[int, Box]) -> dict[str, int]:
+    """The number of each model's hue."""
+    models = dict.fromkeys([box.model for box in boxes.values()])
+    return {model: hue for hue, model in enumerate(models)}
 
 
 def numbered(
@@ -115,41 +146,6 @@ def ended(
         yield start, stop
 
 
-def add_box(picture: graphviz.Digraph, number: int, box: Box, count: int, hue: int) -> None:
-    stage = "variable" if box.is_end and box.stage == "value" else box.stage
-    colour = shade(hue, box.stage)
-    lines = [box.model, stage if count < 2 else f"{stage} × {count:,}", box.result]
-    picture.node(
-        str(number),
-        label=graphviz.nohtml(r"\n".join([graphviz.escape(line) for line in lines if line])),
-        shape="ellipse" if box.is_end else "box",
-        fillcolor=colour,
-        color=shade(hue, "backward"),
-        fontcolor="#000000" if is_light(colour) else "#FFFFFF",
-        tooltip=graphviz.escape(f"{stage} of {box.model}"),
-    )
-
-
 def is_light(colour: str) -> bool:
     red, green, blue = channels(colour)
     return 0.299 * red + 0.587 * green + 0.114 * blue > 140
-
-
-def add_edges(picture: graphviz.Digraph, boxes: Mapping[int, Box]) -> None:
-    for number, box in boxes.items():
-        for source in sorted(box.inputs):
-            if box.stage not in BACK:
-                picture.edge(str(source), str(number))
-            elif boxes[source].stage in BACK:
-                picture.edge(str(number), str(source), dir="back")
-
-
-def add_mirror(
-    picture: graphviz.Digraph, boxes: Mapping[int, Box], ends: Mapping[int, int]
-) -> None:
-    """Puts backward beside forward tasks, and cotangents beside their variables."""
-    sources = {number: box.source for number, box in boxes.items() if box.source is not None}
-    pairs = {(source, number): "dashed" for number, source in sources.items()}
-    for (left, right), style in (pairs | dict.fromkeys(ends.items(), "invis")).items():
-        with picture.subgraph(graph_attr={"rank": "same"}) as row:
-            row.edge(str(left), str(right), style=style, color=INK)

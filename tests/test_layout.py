@@ -51,14 +51,20 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "threadpoolctl": ["autodiff.models.blas"],
     "pytensor": ["adapters.pytensor_ops"],
     "bokeh": ["dashboards.pages"],
-    "graphviz": ["dashboards.drawing", "derivatives.preview"],
+    "graphviz": ["dashboards.digraph", "derivatives.preview"],
     "rich": ["dashboards.progress"],
     "scipy": [
         *("autodiff.rules", "scipy", "autodiff.values.rows", "autodiff.values.slopes"),
         *("autodiff.programs.special_calls", "autodiff.programs.density_calls"),
     ],
 }
-LOCAL = ["dashboards.recorder", "dashboards.palette", "dashboards.drawing", "tasks.allocator"]
+LOCAL = [
+    "dashboards.recorder",
+    "dashboards.palette",
+    "dashboards.drawing",
+    "dashboards.digraph",
+    "tasks.allocator",
+]
 
 
 def name_of(path):
