@@ -17,7 +17,6 @@ QUIET = {"progress_bar": False, "seed": 1}
 
 
 def log_term(item, p):
-    """Of normal numbers with unknown means, whose common deviation is known."""
     return -0.5 * np.sum((item - p["mean"]) ** 2)
 
 

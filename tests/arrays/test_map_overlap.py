@@ -32,8 +32,6 @@ def at(array, i, j, depth):
 
 
 def flow(state, diffusivity, speed):
-    """Nonlinear advection and diffusion in a medium, with corners."""
-
     def flux(i, j):
         here, there = at(diffusivity, 0, 0, 1), at(diffusivity, i, j, 1)
         return 0.5 * (here + there) * (at(state, i, j, 1) - at(state, 0, 0, 1))
@@ -49,7 +47,6 @@ def flow(state, diffusivity, speed):
 
 
 def wave(state, velocity, damping):
-    """Of fourth order in space, with two fields."""
     u, before = state["u"], state["before"]
 
     def second(i, j):

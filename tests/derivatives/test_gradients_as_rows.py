@@ -117,26 +117,11 @@ def test_every_form_has_the_bits_of_the_array(name, dtype):
         assert (numpy.diff(found.indices) > 0).all()
 
 
-def test_the_values_are_the_gradient_of_what_is_added_to_the_selection():
-    def loss(w, d):
-        return np.sum(np.sin(w[S] + d) ** 2)
-
-    zeros = numpy.zeros((len(S), SHAPE[1]))
-    rows = dg.grad(dg.delayed(loss), sparse=True)(W, zeros)
-    of_each = dg.grad(dg.delayed(loss), argnums=1)(W, zeros)
-    order, number = numpy.unique(S % len(W), return_inverse=True)
-    expected = numpy.zeros((len(order), SHAPE[1]))
-    numpy.add.at(expected, number, of_each)
-    same(rows.indices, order)
-    same(rows.values, expected)
-
-
 def waves(part):
     return np.sum(np.sin(part) * 3.0)
 
 
 def scaled(part):
-    """The cotangent of the part is one number."""
     return np.sum(part * -3.0)
 
 
@@ -336,7 +321,6 @@ def test_what_nothing_uses_has_no_rows():
 
 
 def chain(w):
-    """A selection as a node, a model of it, and another model of the array."""
     picked = w[S]
     return dg.delayed(lambda p: np.sum(np.sin(p)))(picked) + dg.delayed(
         lambda w: np.sum(w[2:4] ** 2)
@@ -381,16 +365,6 @@ def test_gradients_and_products_with_the_hessian(program):
     for ours, theirs in zip(found, expected, strict=True):
         assert isinstance(ours[0], Rows)
         same(ours[0].to_dense(), theirs[0])
-
-
-@pytest.mark.parametrize("summation", ["pairwise", "compensated"])
-@pytest.mark.parametrize("grainsize", [1, 2, 4, 16])
-def test_any_grain_gives_the_same_bits(grainsize, summation):
-    def program(w):
-        return dg.map_sum(term, ITEMS, w, grainsize=grainsize, summation=summation)
-
-    found = dg.grad(program, sparse=True)(W)
-    same(found.to_dense(), dg.grad(in_sum if summation == "pairwise" else compensated)(W))
 
 
 def test_a_use_that_is_dense_makes_it_an_array():

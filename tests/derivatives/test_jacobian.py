@@ -9,11 +9,10 @@ from samples import decades
 
 import daskgrad as dg
 from daskgrad.autodiff.models.local_jacobians import PER_PRODUCT, colours_of
-from daskgrad.autodiff.models.pullbacks import Batch, entry, for_each, unit_cotangents
 from daskgrad.autodiff.tape.dependence import Dependence
 from daskgrad.autodiff.tape.forward import Push
 from daskgrad.autodiff.tape.reverse import AutogradTape
-from daskgrad.derivatives.evaluation import evaluate_again_if_lost, task_groups
+from daskgrad.derivatives.evaluation import evaluate_again_if_lost
 from daskgrad.derivatives.jacobian import FEW
 from daskgrad.graph.activity import Graph
 from daskgrad.tasks.supervision import LostError
@@ -327,39 +326,6 @@ def test_a_stack_for_trees_and_several_arguments():
     with pytest.warns(UserWarning, match="does not depend on 'x'"):
         half = pullback({"a": None, "b": np.arange(5.0)})
     assert half[0].shape == (5, 4)
-
-
-# ------------------------------------------------------------------------------------- cost
-
-
-def test_groups_cover_all_directions_once():
-    for count in (0, 1, 3, 64, 1000):
-        runs = task_groups(count)
-        assert [n for start, stop in runs for n in range(start, stop)] == list(range(count))
-        assert all(start < stop for start, stop in runs)
-
-
-# ----------------------------------------------------------------------------------- batches
-
-
-def test_a_function_is_called_for_each_entry_of_the_batches_among_its_arguments():
-    batch, other = Batch((1, 2)), Batch((10, 20))
-    assert for_each(lambda a, b, c: a + sum(b) + c, batch, [other, 100], 1000) == Batch(
-        (1111, 1122)
-    )
-    assert for_each(lambda a, b: a + sum(b), 1, [2, 3]) == 6
-    assert entry((1, 2), 0) == (1, 2)
-
-
-def test_unit_cotangents_are_one_in_one_entry():
-    value = {"a": np.zeros((2, 2), np.float32), "n": 3, "s": 1.0}
-    batch = unit_cotangents(value, 3, 5)
-    (first, second) = [cotangent.leaves for cotangent in batch.entries]
-    assert_array_equal(first[0], [[0, 0], [0, 1]])
-    assert first[0].dtype == np.float32
-    assert first[1] is None
-    assert (first[2], second[2]) == (0.0, 1.0)
-    assert not np.any(second[0])
 
 
 # ---------------------------------------------------------------- what was wrong once

@@ -46,7 +46,6 @@ def test_pullbacks_too():
 
 
 def told_of(gradient):
-    """What is said of three calls."""
     return told_of_calls([lambda: gradient(2.0)] * 3)
 
 

@@ -33,7 +33,6 @@ def in_line(monkeypatch):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """How often value and gradient came from a program."""
     found = []
     plain = whole.Whole._by_program
 

@@ -8,7 +8,6 @@ import dask.bag
 import dask.dataframe
 import numpy as onp
 import pytest
-from clusters import kill
 from dask.callbacks import Callback
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -77,16 +76,6 @@ def test_placed_items_stay_where_they_are(client):
         both(X)
 
 
-@pytest.mark.long
-def test_items_that_are_lost_are_placed_again(frail):
-    values, _ = by_hand(ITEMS, X)
-    with dg.place(ITEMS, 4) as shards:
-        norms = dg.per_item(term, shards)
-        assert_array_equal(norms(X)[0], values)
-        kill(frail, next(iter(frail.ncores())))
-        assert_array_equal(norms(X)[0], values)
-
-
 def test_zips_and_pytrees_and_several_arguments():
     y = {"w": np.array([1.0, 2.0, 3.0]), "n": 2, "s": "text"}
     ran = []
@@ -110,14 +99,6 @@ def test_zips_and_pytrees_and_several_arguments():
     assert sorted(ran) == [*range(37)], "each model runs once"
     both = np.concatenate([of_x, of_y["w"]], axis=1)
     assert_allclose(norms, np.linalg.norm(both, axis=1), rtol=1e-14)
-
-
-def test_the_sum_is_that_of_map_sum():
-    items = ITEMS + 2.0
-    value, gradient = dg.value_and_grad(lambda x: dg.map_sum(term, items, x))(X)
-    values, gradients = dg.per_item(term, items, gradient="full")(X)
-    assert_allclose(np.sum(values), value, rtol=1e-14)
-    assert_allclose(np.sum(gradients, axis=0), gradient, rtol=1e-14)
 
 
 @pytest.mark.parametrize("grainsize", [1, 3, 8, 100])

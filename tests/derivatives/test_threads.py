@@ -57,8 +57,6 @@ def two_threads():
 
 
 def gradients(models, grainsize=1):
-    """The gradient of a sum over items, and of a graph of as many nodes."""
-
     def term(item, x):
         models.run()
         return item * np.sum(x**2)
@@ -204,18 +202,6 @@ def test_observers_see_the_tasks_of_a_graph(scheduler, monkeypatch):
         with dg.progress():
             gradient(X)
     assert blocks
-
-
-def test_what_stays_runs_in_steps_of_the_time_there_was(monkeypatch):
-    """So it holds no more items at a time, and errors come as early."""
-    models = Models(monkeypatch)
-    runs = []
-    for start, stop in in_line.runs_here(1001, 0.02, lambda: True):
-        runs.append(stop - start)
-        models.clock += STEP * (stop - start)
-    assert sum(runs) == 1001
-    assert runs[:4] == [1, 1, 2, 4]
-    assert set(runs[3:-1]) == {4}
 
 
 def test_a_sum_in_one_thread_is_no_graph(monkeypatch):

@@ -17,7 +17,6 @@ X = np.linspace(0.2, 1.3, 4)
 
 
 def named(name):
-    """A model with two inputs under that name."""
     return dg.delayed(lambda x, y=1.0: np.sin(x) * y, name=name)
 
 

@@ -65,7 +65,6 @@ def loop(point, how=None, call=dg.delayed, **options):
 
 
 def loop_within(point, how=None, **options):
-    """The loop in a model."""
     return dg.delayed(lambda point: loop(point, how, lambda model: model, **options))(point)
 
 
@@ -167,8 +166,6 @@ def test_states_may_be_pytrees_of_numbers_and_nodes():
 
 
 def test_a_loop_may_be_a_part_of_a_graph():
-    """Two loops, the second from where the first ended, and both used elsewhere."""
-
     def both(p):
         first = dg.scan(diffuse, p["u"], 5, p["c"])
         second = dg.scan(diffuse, first, 7, dg.delayed(np.sin)(p["c"]))
@@ -322,14 +319,24 @@ def test_steps_of_other_libraries(backend):
 
 
 class Counted:
-    """A step that counts its runs."""
-
     def __init__(self):
         self.runs = 0
 
     def __call__(self, u):
         self.runs += 1
         return np.sin(u) * 1.001
+
+
+def looping(step, steps, is_within):
+    """The sum of squares of the last state of a loop, which is within a model or made of nodes."""
+
+    def within(u, **options):
+        return square(dg.scan(step, u, steps, **options))
+
+    def outside(u, **options):
+        return dg.delayed(square)(dg.scan(step, u, steps, **options))
+
+    return dg.delayed(within, compile=False) if is_within else outside
 
 
 RUNS = [({"checkpoints": 3}, 175), ({"checkpoints": 40}, 80), ({"memory": 3 * 96}, 175)]
@@ -339,16 +346,8 @@ RUNS = [({"checkpoints": 3}, 175), ({"checkpoints": 40}, 80), ({"memory": 3 * 96
 @pytest.mark.parametrize("is_within", [False, True])
 def test_steps_run_as_often_as_the_schedule_says(options, runs, is_within):
     step = Counted()
-    model = dg.delayed(step, compile=False, name="counted")
-
-    def within(u):
-        return square(dg.scan(model, u, 40, **options))
-
-    def outside(u):
-        return dg.delayed(square)(dg.scan(model, u, 40, **options))
-
-    program = dg.delayed(within, compile=False) if is_within else outside
-    dg.value_and_grad(lambda u: program(u))(U)
+    program = looping(dg.delayed(step, compile=False, name="counted"), 40, is_within)
+    dg.value_and_grad(lambda u: program(u, **options))(U)
     assert step.runs == runs
 
 
@@ -359,18 +358,11 @@ def test_memory_is_that_of_the_states_that_are_kept(is_within):
     def step(u):
         return np.sin(u)
 
-    def model(u, kept):
-        return square(dg.scan(step, u, steps, checkpoints=kept))
-
-    def outside(u, kept):
-        return dg.delayed(square)(dg.scan(step, u, steps, checkpoints=kept))
-
     def peak(kept):
-        program = dg.delayed(model, compile=False) if is_within else outside
-        gradient = dg.value_and_grad(lambda u: program(u, kept))
+        gradient = dg.value_and_grad(lambda u: program(u, checkpoints=kept))
         return peak_bytes(lambda: gradient(start)) / start.nbytes
 
-    start = numpy.full(size, 0.5)
+    program, start = looping(step, steps, is_within), numpy.full(size, 0.5)
     assert peak(20) < 20 + 15
     assert peak(steps) > steps  # what keeps all is seen as such
 
@@ -380,15 +372,9 @@ def test_a_step_that_is_not_deterministic_is_an_error(is_within):
     def noisy(u):
         return u + numpy.random.default_rng().normal(size=12)
 
-    def within(u):
-        return square(dg.scan(noisy, u, 9, checkpoints=2))
-
-    def outside(u):
-        return dg.delayed(square)(dg.scan(noisy, u, 9, checkpoints=2))
-
-    program = dg.delayed(within, compile=False) if is_within else outside
+    program = looping(noisy, 9, is_within)
     with pytest.raises(NondeterministicModelError, match="step 'noisy' of a loop is not det"):
-        dg.grad(lambda u: program(u))(U)
+        dg.grad(lambda u: program(u, checkpoints=2))(U)
 
 
 # -------------------------------------------------------------------------------------- errors

@@ -79,11 +79,6 @@ def test_each_step_is_pulled_back_once_with_the_fewest_runs(pieces):
         assert machine.count == least(steps + 1, slots)  # the value's consumer is the last step
 
 
-def test_the_formula_is_what_trying_finds():
-    for steps, slots in SIZES:
-        assert fewest_steps(steps, slots) == least(steps, slots)
-
-
 @pytest.mark.parametrize(("steps", "slots"), [(1000, 12), (1000, 32), (10_000, 3), (100_000, 60)])
 def test_long_loops_need_the_fewest_runs(steps, slots):
     machine = carried_out(revolve(steps, slots).cut(16))

@@ -20,7 +20,6 @@ def gradients(steps, shape=SHAPE, dtype=np.float64, seed=0):
 
 
 def run(opt, x, many):
-    """The parameters after steps with these gradients, and the state."""
     params = {"w": np.array(x)}
     state = opt.init(params)
     for g in many:
@@ -85,7 +84,6 @@ def some_rows(dense, chosen, axis=0):
 
 
 def taken_rows(many, axis=0):
-    """Of each gradient the chosen rows or columns."""
     return [some_rows(g, np.array(c, int), axis) for g, c in zip(many, CHOSEN, strict=True)]
 
 

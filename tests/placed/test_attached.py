@@ -3,7 +3,6 @@
 import gc
 import pickle
 import threading
-from types import SimpleNamespace
 
 import autograd.numpy as np
 import dask
@@ -21,13 +20,11 @@ from daskgrad.autodiff.values.rows import Rows
 from daskgrad.derivatives import in_line
 from daskgrad.optim.optimiser import Optimiser
 from daskgrad.placed import attached, messages
-from daskgrad.placed.attached import Attached, AttachedGradient, Attachment, BlockLayout
+from daskgrad.placed.attached import Attached, AttachedGradient, Attachment
 from daskgrad.placed.call import Attempt
 from daskgrad.placed.messages import pack
-from daskgrad.placed.spread import Assignment, BlockRun
 from daskgrad.placed.updates import Blocks, Change, KeptCotangent, LatestSteps, VersionStep
 from daskgrad.placed.worker_store import Store, ticket_of
-from daskgrad.sums.cutting import Block
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -82,7 +79,6 @@ def start(shards):
 
 
 def train(gradient, params, steps, optimiser=ADAM, state=None, between=lambda step: None):
-    """Values and the optimiser's state; the parameters change."""
     state = optimiser.init(params) if state is None else state
     values = []
     for step in range(steps):
@@ -123,8 +119,6 @@ def held(client):
 
 
 def lose(client, count=None):
-    """Has workers forget what they keep of attached arrays."""
-
     def forget(dask_worker):
         for plugin in dask_worker.plugins.values():
             if hasattr(plugin, "_store"):
@@ -162,7 +156,6 @@ def counted(monkeypatch):
 
 @pytest.fixture(params=[True, False], ids=["on a cluster", "without one"])
 def anywhere(request):
-    """Whether there is a cluster."""
     if request.param:
         request.getfixturevalue("client")
     return request.param
@@ -891,43 +884,3 @@ def test_blocks_come_in_the_place_of_older_ones_and_never_of_newer_ones(store):
     put(1, 0)  # a late message
     assert receive(store, 2) == [0]
     assert_array_equal(store.rows("l", "z", 0), [14.0, 14.0])
-
-
-def test_a_store_forgets_what_is_released(store):
-    other = ticket_of("m", "d", 0, 0)
-    store.keep(other, {0: numpy.ones(2)})
-    store.drop("d")
-    store.release("l")
-    assert store.missing({"l": 0}, {}) == ["l"]
-    assert_array_equal(store.kept(TICKET)[0], [1.0, 1.0])
-    assert store.kept(other) == {}
-    store.forget("l")
-    assert store.kept(TICKET) == {}
-
-
-def test_a_worker_is_sent_the_blocks_that_it_lacks_alone():
-    book = {}
-    connection = SimpleNamespace(
-        version=lambda address, name: book.get(address),
-        note=lambda address, versions: book.update({address: versions["l"]}),
-        tell=lambda *_: None,
-    )
-    layout = BlockLayout("l", connection, SimpleNamespace(blocks=[Block(n, [n]) for n in range(6)]))
-
-    def assigned(**stops):
-        return {a: Assignment([BlockRun(*run, 0)], 1) for a, run in stops.items()}
-
-    def lacking(since, **stops):
-        numbers = layout.lacking(assigned(**stops), since)
-        assert all(book[address] is None for address in numbers)  # until it answers
-        return numbers
-
-    assert lacking(0, a=(0, 3), b=(3, 6)) == {"a": [0, 1, 2], "b": [3, 4, 5]}
-    assert lacking(0, a=(0, 3), b=(3, 6)) == {"a": [0, 1, 2], "b": [3, 4, 5]}
-    layout.note(4, {"a": [0, 1, 2], "b": [3, 4]})
-    assert book == {"a": 4, "b": None}, "b has lost a block"
-    layout.note(4, {"b": [3, 4, 5]})
-    assert lacking(4, a=(0, 3), b=(3, 6)) == {}
-    assert lacking(4, a=(0, 4), b=(4, 6)) == {"a": [3]}
-    layout.note(5, {"a": [0, 1, 2, 3]})
-    assert lacking(5, a=(0, 4), b=(4, 6)) == {"b": [4, 5]}, "it has an old version"

@@ -1,6 +1,5 @@
 """Placed columns: several collections, placed together, are items that are tuples."""
 
-import pickle
 from contextlib import nullcontext
 
 import autograd.numpy as np
@@ -9,14 +8,12 @@ import dask.array as da
 import dask.bag as db
 import numpy
 import pytest
-from clusters import cluster, kill, tasks_run
+from clusters import cluster, tasks_run
 from comparisons import assert_close, assert_same
 from lengths import in_short
 from placed_programs import keeping
 
 import daskgrad as dg
-from daskgrad.autodiff.values.trees import flatten
-from daskgrad.sums.cutting import Tuples
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -124,7 +121,6 @@ PROGRAMS = {
 
 
 def unused(fun):
-    """The function of a program, whose output uses all parameters."""
     return lambda place: lambda p, x, z: fun(place, p, x, z) + dg.delayed(nothing)(p, x, z)
 
 
@@ -167,21 +163,6 @@ def test_each_items_gradient(local):
     assert_same(dg.per_item(item, data(dg.place), gradient="full")(X, Z), expected)
 
 
-@pytest.mark.long
-def test_lost_columns_are_placed_again(frail):
-    with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(lambda x: PROGRAMS["both"](None, P, x, Z))(X)
-    with dg.place(dg.zip(Y, ROWS, GROUPS)) as shards:
-        fun = dg.value_and_grad(lambda x: PROGRAMS["both"](lambda _: shards, P, x, Z))
-        assert_same(fun(X), expected)
-        for _ in range(2):
-            kill(frail, shards.plan[-1].worker)
-            assert_same(fun(X), expected)
-        with dask.config.set({"daskgrad.resident.enabled": False}):
-            kill(frail, shards.plan[-1].worker)
-            assert_same(fun(X), expected)
-
-
 COMPUTED = {
     "arrays": lambda: dg.zip(
         da.from_array(Y, chunks=7), da.from_array(ROWS, chunks=(10, 2)), GROUPS
@@ -200,13 +181,6 @@ def test_dask_collections_are_computed(name, synchronous):
     shards = dg.place(COMPUTED[name]())
     result = dg.value_and_grad(lambda x: dg.map_sum(item, shards, x, Z))(X)
     assert_same(result, dg.value_and_grad(lambda x: dg.map_sum(item, data(), x, Z))(X))
-
-
-def test_a_dask_collection_alone(client):
-    for items in (da.from_array(ROWS, chunks=8), [dask.delayed(row) for row in ROWS]):
-        shards = dg.place(items)
-        gradient = dg.grad(lambda x, s=shards: dg.map_sum(np.dot, s, x))(X)
-        assert_same(gradient, dg.grad(lambda x: dg.map_sum(np.dot, ROWS, x))(X))
 
 
 def test_bags_of_several_lengths():
@@ -321,21 +295,3 @@ def test_placed_columns_inside_a_model(synchronous):
         result = dg.value_and_grad(inside)(X)
         expected = dg.value_and_grad(lambda x, f=add_up, t=term: f(t, data(), x, Z))(X)
         assert_close(result, expected, 1e-13)
-
-
-# ---------------------------------------------------------------------------------------- tuples
-
-
-def test_tuples_are_a_sequence_of_tuples_kept_in_columns():
-    tuples = Tuples([Y, ROWS, RAGGED])
-    assert len(tuples) == COUNT
-    assert {type(row) for row in tuples} == {tuple}
-    assert_same(list(tuples), list(zip(Y, ROWS, RAGGED, strict=True)))
-    assert_same(tuples[3], (Y[3], ROWS[3], RAGGED[3]))
-    part = tuples[4:9]
-    assert isinstance(part, Tuples)
-    assert part.columns[1].base is not None, "a view"
-    assert_same(list(part), list(tuples)[4:9])
-    assert_same(pickle.loads(pickle.dumps(part)).columns, part.columns)
-    assert Y.nbytes + ROWS.nbytes < tuples.__sizeof__() < 2 * (Y.nbytes + ROWS.nbytes) + 5000
-    assert_same(flatten(part)[0][1], ROWS[4:9])

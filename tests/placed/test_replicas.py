@@ -14,7 +14,7 @@ import daskgrad as dg
 from daskgrad.placed import messages
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.messages import copy_frames
-from daskgrad.placed.replicas import LOGGED, Replicated, StandIn, replicated_of, with_stand_ins
+from daskgrad.placed.replicas import LOGGED, Replicated, StandIn, replicated_of
 from daskgrad.placed.worker_store import Store
 
 pytestmark = pytest.mark.timeout(180)
@@ -59,7 +59,6 @@ def replicated():
 
 
 def assert_trains(items, params, steps, between=lambda step: None, sparse=True):
-    """That parameters and values are those of arrays."""
     arrays = start()
     assert train(items, params, steps, between, sparse) == train(
         ITEMS, arrays, steps, sparse=sparse
@@ -466,12 +465,3 @@ def test_an_update_of_several_arrays_is_whole_or_refused(client):
     SGD.update(params, gradients, state)
     assert_array_equal(one, numpy.full(9, -2.0))
     assert_array_equal(two, numpy.full(9, -1.0))
-
-
-def test_what_is_sent_has_stand_ins_at_any_depth():
-    weights, bias = replicated()
-    sent = with_stand_ins({"layers": [weights, (bias, 3)]})
-    assert sent["layers"][0] == StandIn(replicated_of(weights).name)
-    assert sent["layers"][1] == (bias, 3)
-    other = {"b": bias}
-    assert with_stand_ins(other) is other

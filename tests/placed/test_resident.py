@@ -38,7 +38,6 @@ def nested(item, params):
 
 
 def summed(items, model=dot, **options):
-    """A function that returns value and gradient of a sum."""
     return dg.value_and_grad(lambda x: dg.map_sum(model, items, x, **options))
 
 
@@ -338,15 +337,6 @@ def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(l
             assert_same(result, expected)
 
 
-def test_released_blocks_are_not_asked_for(local):
-    held = dg.place(ROWS).holdings
-    held.assigned()
-    held.release()
-    for ask in (held.assigned, held.references, held.restore):
-        with pytest.raises(RuntimeError, match="these shards are closed"):
-            ask()
-
-
 # ------------------------------------------------------------------------------------- events
 
 
@@ -469,19 +459,6 @@ def test_who_is_asked_what_is_planned_again_only_where_it_has_changed(local):
     assert [tree.address for tree in plan.trees] == [held.holders[0]]
     shards.close()
     assert not held.plans
-
-
-def test_a_run_of_blocks_is_named_by_two_numbers_until_some_of_them_move(local):
-    with dg.place(ROWS[:40], 1) as shards:
-        plan = shards.holdings.assigned()
-        assert [len(worker.runs) for worker in plan.values()] == [1, 1]
-        local.cancel(shards.holdings.futures[5:9], force=True)
-        wait_until(lambda: len(held(local)) == len(shards.blocks) - 4)
-        shards.restore()
-        plan = shards.holdings.assigned()
-        assert sum([len(worker.runs) for worker in plan.values()]) in (3, 4)
-        assert sorted(n for worker in plan.values() for n in worker.numbers) == list(range(40))
-        assert_same(summed(shards)(X), summed(ROWS[:40])(X))
 
 
 # ------------------------------------------------------------------------ terms that are arrays

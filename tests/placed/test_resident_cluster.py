@@ -54,7 +54,6 @@ def assert_right(found, x=X, **kwargs):
 
 
 def placed(model=term, items=ITEMS):
-    """Shards, and the gradient of a sum over them."""
     shards = dg.place(items)
     return shards, dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))
 
@@ -86,7 +85,6 @@ def test_a_model_that_kills_its_worker_is_an_error_that_names_it(frail):
 
 
 def runs_of(path):
-    """How often each item was evaluated."""
     return Counter(lines(path))
 
 

@@ -1,12 +1,7 @@
 """What goes to the workers: the point once, rows to those who need them, large values once."""
 
-import autograd.numpy as np
-import numpy
 import pytest
-from clusters import cluster
 from comparisons import assert_same
-from lengths import in_short
-from numpy.testing import assert_array_equal
 from placed_programs import (
     BIG,
     GENERATOR,
@@ -27,9 +22,7 @@ from placed_programs import (
 import daskgrad as dg
 from daskgrad.placed import spread as balance
 from daskgrad.placed.connection import connection_of
-from daskgrad.placed.messages import unpack
-from daskgrad.placed.request import WorkerItems, pack_rows
-from daskgrad.placed.spread import Spread, split_into_runs
+from daskgrad.placed.spread import Spread
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -171,19 +164,6 @@ def measure(spread, seconds):
         spread.record_times(times)
 
 
-def test_a_slow_worker_gets_fewer_blocks():
-    spread = Spread([1] * 64)
-    spread.settle({"slow": 1, "quick": 1})
-    assert spread.assigned()["slow"].runs == [(0, 32, 0)]
-    for _ in range(8):
-        measure(spread, {"slow": 0.005, "quick": 0.001})
-    few, many = [len(of.numbers) for of in spread.assigned().values()]
-    assert few + many == 64
-    assert many > 2 * few
-    spread.settle({"quick": 1})
-    assert spread.assigned()["quick"].runs == [(0, 64, 0)]
-
-
 def test_a_change_of_workers_moves_no_runs_of_others():
     spread = Spread([1] * 96)
     spread.settle({"a": 1, "b": 1, "c": 1})
@@ -204,17 +184,6 @@ def test_slow_calls_move_no_blocks_for_good():
             assert [len(of.numbers) for of in spread.assigned().values()] == [2, 2], call
 
 
-def test_runs_of_blocks_end_where_others_lie_between_or_they_came_by_another_move():
-    assert list(split_into_runs([], [])) == []
-    assert list(split_into_runs([3], [0])) == [(3, 4, 0)]
-    assert list(split_into_runs([0, 1, 2, 5, 6, 7], [0, 0, 1, 1, 1, 0])) == [
-        (0, 2, 0),
-        (2, 3, 1),
-        (5, 7, 1),
-        (7, 8, 0),
-    ]
-
-
 def test_a_spread_that_was_interrupted_settles_again(monkeypatch):
     """So that no call goes to nobody."""
     spread = Spread([1] * 8)
@@ -232,41 +201,3 @@ def test_a_spread_that_was_interrupted_settles_again(monkeypatch):
     assert spread.workers != {"b": 1}  # by which a call tells whether to settle
     spread.settle({"b": 1})
     assert set(spread.assigned()) == {"b"}
-
-
-# ---------------------------------------------------------------------------------- other calls
-
-
-@in_short("count", [1, 3, 5], 3)
-def test_rows_are_passed_on_with_a_large_point(count):
-    big = numpy.linspace(0.0, 1.0, 50_000)
-
-    def program(p, x):
-        return dg.map_sum(lambda row, x: np.sum(np.sin(x) * row[0]) + row[1] * x[7], p, x)
-
-    def gradients():
-        return dg.value_and_grad(program, (0, 1))(ROWS, big)
-
-    expected = in_one_thread(gradients)
-    with cluster(n_workers=count, processes=False, host=None):
-        for _ in range(3):
-            assert_same(gradients(), expected)
-
-
-def test_several_sums_of_one_model_are_told_apart_by_their_blocks(local):
-    """And what is remembered of them does not grow."""
-    gradient = dg.value_and_grad(lambda p, x: dg.map_sum(dot, p, x), (0, 1))
-    for count in (3, 40, 75):
-        assert_same(gradient(ROWS[:count], X), in_one_thread(gradient, ROWS[:count], X))
-    spreads = connection_of(local)._spreads
-    assert len({spread.count for spread in spreads.values()}) >= 3
-
-
-def test_rows_frames_are_those_of_the_columns():
-    kept = WorkerItems([None], [], ((0, "digest", ""),))
-    frames = pack_rows([{"a": WorkerItems([[ROWS]], [], ())}, {"b": kept}])
-    (fields, drawn), (others, _) = unpack(frames["a"])
-    assert_array_equal(fields[0][0], ROWS)
-    assert not drawn
-    assert not others
-    assert unpack(frames["b"])[1] == ([None], [])

@@ -20,14 +20,6 @@ def of_pairs(model, pairs):
     return dg.value_and_grad(lambda x: dg.map_sum(model, pairs, x))(X)
 
 
-def test_what_is_zipped_may_change_from_call_to_call(client):
-    """Also what travels only once as long as it is the same."""
-    shards = dg.place(ROWS)
-    for number in range(3):
-        changed = WIDE * (number + 1.0)
-        assert_same(of_pairs(wide, dg.zip(changed, shards)), of_pairs(wide, dg.zip(changed, ROWS)))
-
-
 def uneven(pair, x):
     return np.sum(np.sin(pair[0]) * pair[1] * x)
 
@@ -37,15 +29,6 @@ def test_one_model_with_the_placed_items_in_other_parts(local):
     shards = dg.place(ROWS)
     assert_same(of_pairs(uneven, dg.zip(shards, OF_ROWS)), of_pairs(uneven, dg.zip(ROWS, OF_ROWS)))
     assert_same(of_pairs(uneven, dg.zip(OF_ROWS, shards)), of_pairs(uneven, dg.zip(OF_ROWS, ROWS)))
-
-
-def test_a_model_that_writes_into_what_is_zipped_is_an_error(local):
-    def writes(pair, x):
-        pair[1][0] = 1.0
-        return np.sum(pair[0] * x)
-
-    with pytest.raises(ValueError, match="read-only"):
-        of_pairs(writes, dg.zip(dg.place(ROWS), OF_ROWS.copy()))
 
 
 def sign(pair, x):

@@ -64,7 +64,6 @@ def as_array(gradient):
 
 @pytest.fixture(scope="module")
 def without_cluster():
-    """The same of arrays, before a cluster is there."""
     shards = dg.place(ITEMS, 16)
     return {
         (name, sparse, count): evaluate(shards, Z, name, sparse, count)
@@ -189,18 +188,6 @@ def test_rows_are_those_that_were_drawn_even_if_items_do_not_use_them(client):
         indices = shards.sample(DRAWN, 2).indices
     assert_array_equal(rows.indices, indices)
     assert 0 < numpy.count_nonzero(ITEMS[indices, 0] > 0) < DRAWN
-
-
-@pytest.mark.filterwarnings("ignore:.*does not depend on 'z'.*:UserWarning")
-def test_rows_that_nobody_uses_have_no_gradient(client):
-    with dg.place(ITEMS, 16) as shards:
-
-        def loss(z):
-            pairs = dg.zip(z, shards.sample(DRAWN, 2))
-            return dg.map_sum(lambda pair, x: np.sum(pair[1] * x), pairs, X)
-
-        assert not numpy.any(dg.grad(loss)(Z))
-        assert not len(dg.grad(loss, sparse=True)(Z).indices)
 
 
 def test_other_derivatives_are_those_of_the_rows(client):

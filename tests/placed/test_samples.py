@@ -59,7 +59,6 @@ def evaluate(objective, batch):
 
 
 def of_samples(kind, objective):
-    """What sums over samples of several sizes are."""
     with dg.place(COLLECTIONS[kind](), grainsize=16) as shards:
         counts = (1, 5, 64, COUNT)
         return [evaluate(objective, shards.sample(count, (count, 1))) for count in counts]
@@ -67,7 +66,6 @@ def of_samples(kind, objective):
 
 @pytest.fixture(scope="module")
 def without_cluster():
-    """These, before a cluster is there."""
     kinds = [(kind, objective) for kind in COLLECTIONS for objective in OBJECTIVES]
     return {kind: of_samples(*kind) for kind in kinds}
 

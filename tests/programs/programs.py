@@ -112,8 +112,6 @@ def bumps(items, a):
 
 
 class Plain:
-    """Ordinary Python, as autograd takes it."""
-
     def call(self, fun, *args, **kwargs):
         return fun(*args, **kwargs)
 
@@ -211,7 +209,6 @@ def numpy_of(fun, *takes):
 
 
 def items(number):
-    """A few numbers, and how many go into one task."""
     return [0.3 * k - 0.8 for k in range(1 + number % 11)], 1 + number % 5
 
 
@@ -303,7 +300,6 @@ class Program(NamedTuple):
 
 
 def start(x, y, p):
-    """Two variables, a third that is a pytree, and its parts."""
     return [x, y, p, p["w"], p["b"], p["q"][0], p["q"][1]]
 
 

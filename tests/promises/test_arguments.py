@@ -12,8 +12,6 @@ from inputs import X, named, notes
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
-from daskgrad.autodiff.models.captured import held_nbytes
-from daskgrad.autodiff.values.protection import protect, read_only, release_view
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -495,39 +493,3 @@ def test_a_gradient_is_no_argument_of_a_rule():
     assert_array_equal(gradient, X)
     gradient += 1.0
     assert_array_equal(X, [0.3, 0.5, 0.9])
-
-
-def test_what_comes_back_of_an_argument_is_a_copy():
-    array = np.ones((4, 5))
-    back = release_view(read_only(array)[1:])
-    back[0, 0] = 3.0
-    assert_array_equal(array, 1.0)
-    locked = np.ones(3)
-    locked.flags.writeable = False
-    assert release_view(locked) is locked
-
-
-# --------------------------------------------------------------------------------- what it costs
-
-
-def test_an_array_that_is_read_only_already_is_handed_on():
-    array = read_only(X)
-    assert array is not X
-    assert X.flags.writeable
-    assert read_only(array) is array
-    first, second = protect([array, [array]])
-    assert first is second[0] is array
-
-
-def test_a_backend_that_finds_writes_gets_the_arrays_themselves():
-    assert protect([X, {"a": X}], are_writeable=True)[0] is X
-    assert protect([X, {"a": X}], are_writeable=True)[1]["a"] is X
-
-
-def test_a_view_of_an_argument_is_not_counted_among_what_a_tape_holds():
-    class Tape:
-        def held_arrays(self):
-            return [X]
-
-    assert held_nbytes(Tape(), [read_only(X)]) == 0
-    assert held_nbytes(Tape()) == X.nbytes

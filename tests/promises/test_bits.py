@@ -209,7 +209,6 @@ def chunked(x):
 
 
 def branches(x):
-    """A value that many take: an adder sums what comes back."""
     y = dg.delayed(np.sin)(x)
     return dg.sum([dg.delayed(scaled)(y, row) for row in ROWS])
 
@@ -229,7 +228,6 @@ def operators(x):
 
 
 def between(x):
-    """NumPy on variables, on models' values, and on both."""
     y = dg.delayed(np.sin)(numpy.exp(x) * ROWS[0])
     total = dg.map_sum(dot, LIST, numpy.tanh(x), grainsize=4)
     inner = numpy.concatenate([y, y[:2] * x[0]]).reshape(2, 3) / (1.0 + numpy.abs(total))
@@ -499,11 +497,13 @@ def place(shared_cluster, pool):
             "processes": {"scheduler": "processes", "pool": pool},
             "in line": {"daskgrad.inline.seconds": 60.0},
             "in line, then threads": {"daskgrad.inline.seconds": 1e-9},
+            "in line, beyond its time": {"daskgrad.inline.seconds": 1e-9},
         }
         stack = contextlib.ExitStack()
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(in_line, "TASK_SECONDS", 0.0)  # no task puts the end off
-        patch.setattr(in_line, "LARGE", 0)  # what is left goes to threads
+        # what is left goes to threads, or stays
+        patch.setattr(in_line, "LARGE", numpy.inf if "beyond" in name else 0)
         if name == "cluster":
             stack.enter_context(cluster.as_current())
         else:
@@ -514,7 +514,8 @@ def place(shared_cluster, pool):
         yield at
 
 
-PLACES = ("moving", "threads", "processes", "cluster", "in line", "in line, then threads")
+PLACES = ("moving", "threads", "processes", "cluster")
+PLACES += ("in line", "in line, then threads", "in line, beyond its time")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

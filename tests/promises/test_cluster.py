@@ -1,7 +1,6 @@
 """Pullbacks on a cluster: they stay, they move, they are spilled, and their worker dies."""
 
 import contextlib
-import pickle
 
 import autograd.numpy as np
 import dask
@@ -9,13 +8,11 @@ import probes
 import pytest
 from dask.sizeof import sizeof
 from distributed import Future, get_worker
-from lengths import in_short
 from numpy.testing import assert_array_equal
 from probes import lines, write
 from waiting import wait_until
 
 import daskgrad as dg
-from daskgrad.autodiff.models.captured import Pullback
 from daskgrad.autodiff.models.pullbacks import capture
 from daskgrad.autodiff.models.tracing import Active
 
@@ -78,9 +75,6 @@ def captured_call(fun, x):
 # ---------------------------------------------------------------------------------- they move
 
 
-MOVING = in_short("model", [probes.deep_chain, probes.holds_lock], probes.holds_lock)
-
-
 def expected(model, x, log):
     """Value and gradient of sum(tanh(model(x))) on one process, and how often the model ran."""
     log.write_text("")
@@ -94,18 +88,6 @@ def expected(model, x, log):
 @dg.delayed
 def outer(y):
     return np.sum(np.tanh(y))
-
-
-@MOVING
-def test_a_pullback_arrives_empty_and_loads_without_running_anything(model, log):
-    captured = captured_call(lambda x: model(x, log), np.linspace(0.1, 1.0, 5))
-    moved = pickle.loads(pickle.dumps(captured))
-    assert isinstance(moved.pullback, Pullback)
-    assert moved.pullback.is_empty
-    assert not captured.pullback.is_empty
-    assert lines(log) == ["ran"]
-    assert_array_equal(moved.value, captured.value)
-    assert sizeof(moved) < 1000
 
 
 def test_pullbacks_move_when_they_are_rebalanced_and_replicated(client, log):

@@ -50,14 +50,12 @@ def gate(tmp_path):
 
 
 def piece(x, number, gate):
-    """A model that waits at a gate, if there is one."""
     if gate is not None:
         gate.wait()
     return np.sum(np.sin(x * number))
 
 
 def piece_back(x, number, gate):
-    """A model whose pullback waits at a gate."""
     x = x if gate is None else gated_back(x, gate)
     return np.array([1.0, 2.0]) * np.sum(np.sin(x * number))
 

@@ -35,7 +35,6 @@ class BadModelError(Exception):
 
 
 def inner():
-    """A cause, which has frames of its own."""
     try:
         {}["k"]
     except KeyError as error:
@@ -143,7 +142,6 @@ TIMES = 3  # each call, succeeding and failing
 
 @pytest.fixture
 def uncollected():
-    """Reference cycles stay."""
     gc.collect()
     gc.disable()
     yield

@@ -65,14 +65,12 @@ def undisturbed(count=TAPES):
 
 @pytest.fixture(scope="module")
 def small():
-    """A client of a worker with little memory."""
     with cluster(STRICT, n_workers=1, memory_limit=LIMIT) as client:
         yield client
 
 
 @pytest.fixture
 def surviving(small):
-    """The same, and after the test the same process."""
     before = small.run(os.getpid)
     yield small
     assert small.run(os.getpid) == before

@@ -168,8 +168,6 @@ class Fate:
 
 
 class Undisturbed:
-    """The same, with no cluster and nobody killed."""
-
     def on_first(self):
         return contextlib.nullcontext()
 
@@ -240,13 +238,14 @@ def a_sum_that_is_not_lost(fate, drawn, x):
         return [dg.sum(terms)]
 
 
-def of_items(fate, draw, rows, x, of=lambda term: term, **how):
+def of_items(fate, draw, rows, x, of=lambda term: term, summation="pairwise", **how):
     def term(item, x, generator):
         return of(np.sin(item * draw(x, generator)))
 
     with fate.on_first():
         model = dg.delayed(term, **how)
-        return fate.consume(dg.map_sum(model, rows, x, ARGUMENTS[draw](), grainsize=1))
+        options = {"grainsize": 1, "summation": summation}
+        return fate.consume(dg.map_sum(model, rows, x, ARGUMENTS[draw](), **options))
 
 
 def a_sum_of_numbers(fate, draw, **how):
@@ -257,8 +256,12 @@ def a_fused_sum(fate, draw):
     return a_sum_of_numbers(fate, draw, keep="gradient")
 
 
-def a_sum_of_arrays(fate, draw):
-    return fate.gradient(lambda x: of_items(fate, draw, [1.0, 2.0, 3.0], x))
+def a_sum_of_arrays(fate, draw, **how):
+    return fate.gradient(lambda x: of_items(fate, draw, [1.0, 2.0, 3.0], x, **how))
+
+
+def a_compensated_sum(fate, draw):
+    return a_sum_of_arrays(fate, draw, summation="compensated")
 
 
 def items(fate, draw):
@@ -282,6 +285,7 @@ CASES = [
     a_sum_of_numbers,
     a_fused_sum,
     a_sum_of_arrays,
+    a_compensated_sum,
     items,
     a_held_pullback,
 ]

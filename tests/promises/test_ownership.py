@@ -12,7 +12,7 @@ from distributed import Client
 from probes import in_threads, peak_bytes
 
 import daskgrad as dg
-from daskgrad.autodiff.values.cotangents import Cotangent, Seed
+from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.derivatives.recording import take_cotangent
 
 SAVED = numpy.full(3, 2.0)  # which a rule of the user's own keeps
@@ -279,7 +279,6 @@ def test_what_nobody_else_holds_is_taken_as_it_is(shape):
     assert not arrived
 
 
-ARRAY = numpy.ones(3)
 HOLDERS = {
     "the array": lambda array: ((array,), array),
     "a view of it": lambda array: ((array,), array[1:]),
@@ -314,11 +313,6 @@ def test_a_cotangent_or_tuple_that_others_hold_is_copied():
         address, held = arrived["x"].leaves[0].ctypes.data, hold(arrived["x"])
         assert take_cotangent(arrived, "x").leaves[0].ctypes.data != address
         del held
-
-
-def test_a_seed_is_no_array():
-    seed = Seed(2)
-    assert take_cotangent({"x": seed}, "x") is seed
 
 
 def test_it_is_so_in_threads_that_switch_all_the_time(quick_switches):

@@ -181,11 +181,6 @@ def test_a_shared_generator_gives_every_term_the_same_numbers():
 # ------------------------------------------------------------------------- what it costs, and why
 
 
-def test_arguments_that_nothing_can_be_written_into_are_handed_on_as_they_are():
-    plain = [1.0, np.float64(2.0), "text", None, 1 + 2j]
-    assert protect(plain) is plain
-
-
 def test_the_global_state_is_no_source_of_random_numbers():
     """It goes on from run to run: the pullback that is traced again is of other numbers."""
     model = dg.delayed(

@@ -34,7 +34,6 @@ def gradient(program):
 
 
 def like(tree, random):
-    """A random direction in the shape of a tree of arrays."""
     return optree.tree_map(lambda leaf: random.standard_normal(np.shape(leaf))[()], tree)
 
 
@@ -127,21 +126,6 @@ LONG = [(check, many) for check, (_, many) in CHECKS.items()]
 @in_short(("check", "count"), SHORT + LONG, *SHORT)
 def test_random_programs(check, count):
     for_random_programs(check, count)
-
-
-@in_short("count", [2, 20], 2)
-def test_every_scheduler_gives_the_same_bits(count, every_scheduler):
-    """A few programs here; ``test_bits`` has one for each kind of task."""
-
-    def require_same_bits(program):
-        def compute():
-            (direction,) = directions(program, 1)
-            second = dg.hvp(program, program.arguments, direction)
-            return flat([gradient(program), second]).tobytes()
-
-        assert len(set(every_scheduler(compute).values())) == 1
-
-    for_random_programs(require_same_bits, count)
 
 
 # ------------------------------------------------------------------------------ rule by rule

@@ -50,7 +50,6 @@ def slope_term(item, x):
 
 
 def summing(x):
-    """A sum within a model, and a derivative of it."""
     total = dg.map_sum(slope_term, [0.3, 0.7], x)
     return total * autograd.grad(lambda y: dg.map_sum(slope_term, [0.2], x * y))(1.0)
 
@@ -63,8 +62,6 @@ def closing_over(number):
 
 
 def gradients_of_models(point):
-    """Value and gradient of three models in a graph."""
-
     def objective(x):
         parts = [dg.delayed(fun)(x) for fun in (thrice, summing, closing_over(point))]
         return dg.sum(parts)
@@ -73,8 +70,6 @@ def gradients_of_models(point):
 
 
 def sum_of_models(number):
-    """The gradient of sixteen models, on Dask's threads."""
-
     def term(item, x):
         return thrice(x * item) + closing_over(item)(x)
 

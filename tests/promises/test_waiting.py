@@ -31,7 +31,6 @@ import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
 from daskgrad.placed.connection import Connection
 from daskgrad.tasks import supervision, waiting
-from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.settings import limit
 from daskgrad.tasks.supervision import LostError, is_busy, standing
 from daskgrad.tasks.waiting import Together
@@ -539,12 +538,6 @@ def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it(frai
         dg.grad(dg.delayed(deadly_model))(X)
     assert "the task is the forward of 'deadly_model'" in caught.value.__notes__[0]
     assert_right(gradient())
-
-
-def test_keys_are_told_as_stages_of_models():
-    assert task_label(small_model(dg.variable(X)).key) == "value of 'small_model'"
-    assert task_label("other-key") == "task 'other-key'"
-    assert task_label(("value", 3)) == "value of ''"
 
 
 # ------------------------------------------------------------- a scheduler that does not answer

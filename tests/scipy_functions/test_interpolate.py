@@ -34,7 +34,6 @@ def closed(y):
 
 @in_short("name", ENDS, "not-a-knot", "a slope and a bend", "the other named")
 def test_splines(name):
-    """In the values, in the knots, and in where they are evaluated."""
     check(lambda s, y: s.CubicSpline(KNOTS, y, bc_type=ENDS[name])(AT), Y)
     check(lambda s, x: s.CubicSpline(np.cumsum(x**2), Y, bc_type=ENDS[name])(x), 0.5 + KNOTS)
     check(lambda s, at: s.CubicSpline(KNOTS, Y, bc_type=ENDS[name])(at), AT + 0.05)

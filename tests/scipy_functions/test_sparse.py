@@ -159,7 +159,6 @@ def test_entries_have_no_derivative_where_they_are_plain_numbers():
 
 
 def test_the_cost_is_that_of_the_entries():
-    """A matrix of which a dense one has no room: 4 * 10**10 entries, of which there are 200000."""
     size = 200_000
     places = np.arange(size)
 

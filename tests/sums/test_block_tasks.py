@@ -3,15 +3,10 @@
 import autograd.numpy as np
 import dask
 import pytest
-from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.autodiff.models.captured import Gradient
-from daskgrad.autodiff.models.pullbacks import add_cotangents
 from daskgrad.autodiff.models.tracing import Active
-from daskgrad.autodiff.values.addition import add_values, pairwise
-from daskgrad.autodiff.values.cotangents import Cotangent, Seed
-from daskgrad.sums.adding import Terms, add_captured
+from daskgrad.sums.adding import add_captured
 from daskgrad.sums.block_tasks import Summand, capture_block
 
 X = np.linspace(0.2, 1.3, 4)
@@ -22,15 +17,6 @@ def captured(fun):
     """What the forward task of a block of the sum of ``fun(item, x)`` returns."""
     node = dg.map_sum(dg.delayed(fun), ITEMS, dg.variable(X))
     return capture_block(node.model, Summand(node.call, (Active(1, False),)), 0, [X], ITEMS)
-
-
-def test_scalar_terms_keep_their_gradient_and_arrays_their_pullbacks():
-    scalars = captured(lambda item, x: np.sum(np.sin(item * x)))
-    arrays = captured(lambda item, x: np.sin(item * x))
-    assert isinstance(scalars.pullback, Gradient)
-    assert scalars.pullback.leaves[0].nbytes == X.nbytes
-    assert isinstance(arrays.pullback, Terms)
-    assert arrays.__sizeof__() > len(ITEMS) * X.nbytes > scalars.pullback.__sizeof__()
 
 
 def test_terms_that_are_not_one_kind_are_an_error():
@@ -79,30 +65,3 @@ def test_nodes_that_are_not_alike_are_named():
     with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="one structure") as e:
         dg.sum(nodes).compute()
     assert "in the sum over 'sum', where 'part 5' is not" in e.value.__notes__[0]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_seeds_are_added_to_whatever_else_arrives(order):
-    """A seed is a number whose dtype is not known yet; ``None`` is a symbolic zero."""
-    number, nothing, seed = Cotangent((np.float32(2.5),)), Cotangent((None,)), Seed(3)
-    assert add_cotangents([seed, Seed()], (False, False)).times == 4
-    assert add_cotangents([nothing, nothing], (True, True)).leaves == (None,)
-    for terms in ([seed, number], [seed, nothing, number]):
-        (total,) = add_cotangents(terms[::order], (True,) * len(terms)).leaves
-        assert total == 5.5
-        assert total.dtype == np.float32
-    total = add_cotangents([seed, nothing][::order], (False, True))
-    assert isinstance(total, Seed)
-    assert total.times == 3
-
-
-def test_values_are_added_leaf_by_leaf_in_the_wider_dtype():
-    first, second = {"a": X, "b": (1.0, np.float32(2.0))}, {"a": X, "b": (2.0, np.float32(1.0))}
-    total = add_values(first, second)
-    assert_array_equal(total["a"], 2.0 * X)
-    assert total["b"] == (3.0, 3.0)
-    assert total["b"][1].dtype == np.float32
-    assert_array_equal(first["a"], X)
-    total = pairwise([np.float32(X), np.float32(X), X, X], add_values)
-    assert_array_equal(total, np.float32(X) + np.float32(X) + (X + X))
-    assert total.dtype == np.float64

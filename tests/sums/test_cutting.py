@@ -9,7 +9,6 @@ from numpy.testing import assert_array_equal
 from daskgrad.sums.cutting import (
     BLOCKS,
     SLICES,
-    Block,
     Tuples,
     aligned_grainsize,
     as_items,
@@ -90,20 +89,6 @@ def test_slices_of_lists_are_blocks():
             assert slice_size([Tuples(parts)], count) == aligned_grainsize("auto", count)
 
 
-def test_rows_of_an_array_are_cut_as_items_of_a_list_are():
-    array = np.arange(14.0).reshape(7, 2)
-    blocks = cut(array, 4)
-    assert [block.first for block in blocks] == [0, 4]
-    assert_array_equal(blocks[1].items, array[4:])
-    assert isinstance(blocks[0], Block)
-
-
-def test_lists_and_tuples_become_lists_of_their_own():
-    for items in ([1.0, 2.0], (1.0, 2.0), ["a", None], [[1.0], {"a": 2.0}]):
-        assert as_items(items) == list(items)
-        assert as_items(items) is not items
-
-
 def test_an_array_of_items_is_contiguous():
     """A strided row gives other bits in BLAS than its copy."""
     for array in (
@@ -117,12 +102,6 @@ def test_an_array_of_items_is_contiguous():
         assert items.flags.c_contiguous
         assert_array_equal(items, array)
         assert items.dtype == array.dtype
-
-
-def test_records_keep_their_fields():
-    records = np.rec.array([(1.0, 2), (3.0, 4)], dtype=[("a", float), ("n", int)])
-    assert [item.a for item in as_items(records)] == [1.0, 3.0]
-    assert as_items(np.array(records))["n"].tolist() == [2, 4]
 
 
 def test_consecutive_rows_of_one_array_are_joined_without_a_copy():

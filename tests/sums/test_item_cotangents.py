@@ -1,7 +1,5 @@
 """Items that are differentiated: against plain autograd, in blocks, and with the same bits."""
 
-import pickle
-
 import autograd
 import autograd.numpy as np
 import dask
@@ -18,7 +16,7 @@ from daskgrad.autodiff.models.determinism import NondeterministicModelError
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.models.travel import CONFIG
 from daskgrad.sums.block_tasks import Summand, capture_block
-from daskgrad.sums.item_cotangents import ItemGradient, item_cotangents_of, join, without_items
+from daskgrad.sums.item_cotangents import item_cotangents_of, without_items
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -196,12 +194,6 @@ def test_the_bits_do_not_depend_on_the_grainsize(name):
         assert bits(value_and_gradients(name, grainsize)) == expected, grainsize
 
 
-@pytest.mark.parametrize("name", SUMS)
-def test_the_bits_do_not_depend_on_what_is_pickled(name):
-    with dask.config.set(scheduler=moving):
-        assert bits(value_and_gradients(name, 8)) == bits(value_and_gradients(name, 1))
-
-
 @pytest.mark.parametrize("name", ["rows", "a list", "trees"])
 def test_the_shared_gradient_has_the_bits_of_a_sum_over_constants(name):
     items, summed, _ = SUMS[name]
@@ -258,17 +250,6 @@ def test_slices_of_items_that_are_differentiated(grainsize):
         lambda p: dg.reduce_sum(zipped_slices, dg.zip(p, DATA), X, grainsize=grainsize)
     )(NUMBERS)
     assert_allclose(gradient, [np.dot(data, X) for data in DATA], rtol=1e-14)
-
-
-def test_items_beside_placed_ones():
-    def term(item, x):
-        return item[0] ** 2 * np.dot(item[1], x)
-
-    placed, plain = [
-        bits(dg.value_and_grad(lambda p, d=data: dg.map_sum(term, dg.zip(p, d), X))(NUMBERS))
-        for data in (dg.place(DATA, 4), DATA)
-    ]
-    assert placed == plain
 
 
 def test_items_that_are_not_asked_for_are_constants():
@@ -329,21 +310,7 @@ def test_the_factor_is_that_of_the_whole_sum(grainsize):
             assert_array_equal(gradient, (cotangent * 2.0 * item.astype(float)).astype(item.dtype))
 
 
-def test_single_precision_stays():
-    items = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
-    gradient = dg.grad(lambda p: dg.map_sum(squares, p) * 0.1)(items)
-    assert gradient.dtype == np.float32
-    assert_allclose(gradient, 0.2 * items, rtol=1e-6)
-
-
 # --------------------------------------------------------------- what moves, and what is lost
-
-
-def test_a_gradient_by_item_moves_and_tells_its_size():
-    kept = ItemGradient((X,), ((X, X), (X,)))
-    moved = pickle.loads(pickle.dumps(kept))
-    assert bits((moved.leaves, moved.item_cotangents)) == bits((kept.leaves, kept.item_cotangents))
-    assert kept.__sizeof__() >= 4 * X.nbytes
 
 
 def test_tapes_of_items_are_traced_again_where_they_moved():
@@ -388,20 +355,3 @@ def test_each_term_runs_once():
         calls.clear()
         dg.grad(objective, argnums=(0, 1))(ROWS, X)
         assert len(calls) == N
-
-
-# ------------------------------------------------------------------------------- put together
-
-
-def test_cotangents_and_blocks_are_put_side_by_side():
-    assert join([(1.0, None), (2.0, X)], are_rows=False) == (1.0, None, 2.0, X)
-    (rows,) = join([(X,), (None,), (X,)], are_rows=True)
-    assert_array_equal(rows, [X, 0.0 * X, X])
-    assert join([(None,)], are_rows=True) == (None,)
-    (numbers,) = join([(np.float32(1.0),), (None,)], are_rows=True)
-    assert numbers.dtype == np.float32
-    assert numbers.tolist() == [1.0, 0.0]
-    assert join([(1.0, 2.0), (), (3.0,)], False, [2, 1, 1]) == (1.0, 2.0, 3.0)
-    (rows,) = join([(np.ones((2, 3)),), (None,)], True, [2, 4])
-    assert_array_equal(rows, [[1.0] * 3] * 2 + [[0.0] * 3] * 4)
-    assert join([(None,), (None,)], True, [1, 1]) == (None,)

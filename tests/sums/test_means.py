@@ -9,7 +9,7 @@ import pytest
 from comparisons import bits
 from lengths import in_short
 from libraries import BACKENDS, arrays_of
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from policies import moving
 from probes import lines, write
 from samples import decades
@@ -85,7 +85,6 @@ def divided(total, count):
 
 
 def mean_and_quotient(name):
-    """A mean, and the sum divided; of trees a number made of them."""
     program, count = MEANS[name]
     quotient = dg.delayed(lambda total: divided(total, count))
     if name == "trees":
@@ -117,17 +116,6 @@ def test_all_other_derivatives_are_those_of_the_sum_divided(name):
     ):
         for found, expected in zip(derive(mean), derive(quotient), strict=True):
             assert_allclose(found, expected, rtol=1e-13, atol=1e-15)
-
-
-def test_vectors_are_pulled_back_and_pushed():
-    mean, total = [lambda x, over=over: over(tree, ROWS, x) for over in (dg.map_mean, dg.map_sum)]
-    value, pullback = dg.vjp(mean, X)
-    plain, pull = dg.vjp(total, X)
-    assert_array_equal(value["both"][0], plain["both"][0] / N)
-    cotangent = {"sum": 0.3, "both": (V, X)}
-    assert_allclose(pullback(cotangent)[0], pull(cotangent)[0] / N, rtol=1e-14)
-    pushed, tangent = [dg.jvp(each, (X,), (V,))[1] for each in (mean, total)]
-    assert_allclose(pushed["both"][1], tangent["both"][1] / N, rtol=1e-14)
 
 
 def test_integers_and_booleans_have_a_mean_that_is_a_float():

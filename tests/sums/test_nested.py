@@ -83,7 +83,6 @@ NESTED = {  # name -> (the sum inside a model, the same with plain additions in 
 
 
 def of_model(model):
-    """Value and gradients with respect to both arguments, of a model and of a sum of it."""
     single = dg.value_and_grad(dg.delayed(model), (0, 1))(ROWS, X)
     twice = dg.value_and_grad(
         lambda rows, x: dg.map_sum(lambda c, rows, x: c * model(rows, x), [1.0, 3.0], rows, x),

@@ -8,13 +8,11 @@ import dask.array as da
 import dask.bag as db
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from policies import moving
 from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
 from daskgrad.sums.cutting import as_block
-from daskgrad.sums.sources import as_source
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -96,25 +94,6 @@ def test_delayed_items_give_the_bits_of_a_list(model):
     for grainsize in (1, 4, 64, "auto"):
         assert over(model, items, grainsize) == expected, grainsize
     assert over(model, [*items[:5], *RAGGED[5:]], 4) == expected, "some of them are computed"
-
-
-def test_collections_whose_blocks_are_pickled():
-    _, table = frames(ROWS[:, :2], 3)
-    bag = db.from_sequence(RAGGED, npartitions=3)
-
-    def summed():
-        return (
-            over(dot, da.from_array(ROWS, chunks=(10, 2)), 8),
-            over(wave, [dask.delayed(item) for item in RAGGED], 8),
-            over(wave, bag),
-            over(ragged, bag),
-            bits(lambda x: dg.reduce_sum(frame_sum, table, x)),
-        )
-
-    expected = summed()
-    assert expected[1] == over(wave, RAGGED)
-    with dask.config.set(scheduler=moving):
-        assert summed() == expected
 
 
 def test_collections_are_the_plain_loop():
@@ -363,9 +342,3 @@ def test_computed_items_are_in_row_order():
         (leaf,) = [item] if isinstance(item, np.ndarray) else item["a"]
         assert leaf.flags.c_contiguous
         assert_array_equal(leaf, strided)
-
-
-def test_what_is_in_this_process_is_cut_without_a_task():
-    column = as_source(list(ROWS), "items", slices=False)
-    assert [len(block) for block in column.cut([0, 16, 32])] == [16, 16, 5]
-    assert column.data(None, column.cut([0]), "name", used_twice=False)[0] == column.items

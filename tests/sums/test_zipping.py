@@ -11,7 +11,6 @@ import pytest
 from comparisons import bits
 from lengths import in_short
 from numpy.testing import assert_allclose
-from policies import moving
 from samples import decades
 
 import daskgrad as dg
@@ -77,14 +76,6 @@ def test_a_zip_is_the_plain_loop_with_the_same_bits(name, model):
     assert_allclose(value, plain(model, X), rtol=1e-12)
     assert_allclose(gradient, autograd.grad(plain, 1)(model, X), rtol=1e-12)
     assert dg.map_sum(model, dg.zip(*ZIPS[name]()), dg.variable(X)).compute() is not None
-
-
-@pytest.mark.parametrize("model", [term, wave])
-@pytest.mark.parametrize("name", ZIPS)
-def test_zips_whose_parts_are_pickled(name, model):
-    expected = bits(value_and_gradient(model, dg.zip(*ZIPS["tuples"]()), 8))
-    with dask.config.set(scheduler=moving):
-        assert bits(value_and_gradient(model, dg.zip(*ZIPS[name]()), 8)) == expected
 
 
 def test_a_zip_of_one():

@@ -15,12 +15,10 @@ def term(item, a, b):
 
 
 def over(items):
-    """A function of two arguments."""
     return lambda a, b: dg.map_sum(term, items, a, b)
 
 
 def expected(a=A, b=B):
-    """Value and gradients."""
     errors = [b @ item - a for item in ITEMS]
     value = sum([np.sum(e**2) for e in errors]) + 3 * np.exp(0.1 * a)
     by_a = -2 * sum(map(np.sum, errors)) + 0.3 * np.exp(0.1 * a)

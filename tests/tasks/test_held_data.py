@@ -47,7 +47,6 @@ def differentiated(count):
 
 @pytest.fixture
 def built(monkeypatch):
-    """The graphs that were handed to Dask."""
     graphs, build = [], TaskGraph.high_level_graph
 
     def remember(tasks, *keys):

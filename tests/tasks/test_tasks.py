@@ -168,17 +168,6 @@ def test_values_that_look_like_tasks_or_keys_are_data(scheduler):
     assert dask.delayed(lambda value: value)(node).compute() == odd
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "cluster"], indirect=True)
-def test_nodes_are_persisted(scheduler):
-    y = double(X)
-    kept = y.persist()
-    assert_array_equal(kept.compute(), 2.0 * X)
-    assert len(kept.__dask_graph__()) == 1
-    first, second = dask.persist(y, energy(y))
-    assert_allclose(dask.compute(first, second)[1], 4.0 * np.sum(X**2))
-    assert_allclose((first + kept).compute(), 4.0 * X)
-
-
 def test_nodes_are_arguments_of_other_collections():
     y = double(X)
     assert_allclose(dask.delayed(np.sum)(y).compute(), np.sum(2.0 * X))
@@ -345,30 +334,6 @@ def test_annotated_retries_run_a_model_again(client, tmp_path):
 # --------------------------------------------------------------------------- task graphs alone
 
 
-def test_a_list_that_holds_references_is_a_list_of_their_results():
-    tasks = TaskGraph()
-    a, b = tasks.data(("a", 0), 1.0), tasks.data(("b", 0), 2.0)
-    tasks.add(("c", 0), lambda pair, plain: (pair, plain), [a, 5, b], [5, 6])
-    graph = tasks.high_level_graph()
-    assert dask.get(graph, ("c", 0)) == ([1.0, 5, 2.0], [5, 6])
-
-
-def test_the_same_constant_is_one_key():
-    tasks = TaskGraph()
-    first, second = [1.0], [1.0]
-    assert tasks.constant(first, "a") == tasks.constant(first, "a")
-    assert tasks.constant(first, "a") != tasks.constant(second, "a")
-
-
-def test_a_copy_of_a_task_graph_leaves_it_as_it_is():
-    tasks = TaskGraph()
-    tasks.data(("a", 0), 1.0)
-    copied = tasks.copy()
-    copied.data(("b", 0), 2.0)
-    assert set(tasks.high_level_graph()) == {("a", 0)}
-    assert set(copied.high_level_graph()) == {("a", 0), ("b", 0)}
-
-
 def test_a_graph_is_one_layer_above_the_collections_it_uses():
     other = dask.delayed(lambda: X)()
     graph = double(other).__dask_graph__()
@@ -384,21 +349,6 @@ def test_no_task_of_ours_is_fused_by_other_collections(what):
     graph = dict(asked.__dask_graph__())
     fused = fuse_linear_task_spec(graph, {asked.key})
     assert all(fused[key] is task for key, task in graph.items())
-
-
-def test_plain_tasks_are_fused():
-    """So that the test above can fail."""
-    node = energy(double(dg.variable(X)))
-    graph = {
-        key: Task(key, task.func, *task.args) if is_task(task) else task
-        for key, task in node.__dask_graph__().items()
-    }
-    fused = fuse_linear_task_spec(graph, {node.key})
-    assert any(fused.get(key) is not task for key, task in graph.items())
-
-
-def is_task(node):
-    return isinstance(node, Task) and not isinstance(node, List)
 
 
 def test_an_array_of_a_node_and_the_process_scheduler_fuse_nothing(pool):

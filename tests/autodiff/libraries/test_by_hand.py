@@ -79,7 +79,6 @@ def modulus(z):
 
 
 def traced(fun):
-    """The same value, whose gradient autograd takes."""
     return dg.delayed(lambda *args, **kwargs: fun(*args, **kwargs)[0], name=fun.__name__)
 
 
@@ -241,7 +240,6 @@ def test_a_buffer_of_the_functions_own_may_be_used_again():
 
 
 def test_large_gradients_are_added_as_they_come():
-    """Not many of them are held at a time."""
     model = dg.delayed(lambda item, x: (item * x[0], (None, np.full_like(x, item))), gradient=True)
     x = np.zeros(2**18)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(model, [1.0] * 64, x))
@@ -276,7 +274,6 @@ def test_the_bits_of_a_sum_do_not_depend_on_the_cut_or_on_who_adds(model):
 
 
 def test_how_many_calls_a_term_costs():
-    """Beside the function itself: less than one a term."""
     fun = dg.delayed(small_term, gradient=True)
 
     def calls(count):

@@ -149,7 +149,6 @@ def test_what_a_tape_holds_has_a_size(backend, xp):
 
 
 def test_a_tape_outlives_its_trace(backend, xp):
-    """Traces may be nested and interleaved; each tape is of its own."""
     tapes = [backend.trace(lambda a, n=n: [xp.sin(a) * n], [A])[1] for n in (1.0, 2.0, 3.0)]
     for n, tape in zip((1.0, 2.0, 3.0), tapes, strict=True):
         close(tape.pull([B])[0], n * np.cos(A) * B)
@@ -323,7 +322,6 @@ def test_a_newer_backend_takes_the_place_of_an_older_one_of_its_name(fresh_regis
 
 
 def hidden(library):
-    """Code that makes a library one that is not installed."""
     return f"import sys\nsys.modules[{library!r}] = None\n"
 
 
@@ -385,7 +383,6 @@ def test_a_captured_call_is_pickled_without_the_library(name):
 @pytest.mark.optional
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_pullback_whose_worker_retires_is_traced_again_elsewhere(name, tmp_path, frail):
-    """It moves, and arrives empty."""
     xp, log = arrays_of(name), str(tmp_path / "log")
 
     def exponential(x):

@@ -98,8 +98,6 @@ def test_a_sum_sees_numpys_own_arrays(place, every_scheduler):
 
 
 def test_variable_items_are_numpys_own_arrays(every_scheduler):
-    """The gradients of the items, too, as they come back."""
-
     def model(item, z):
         (x, index), y = item
         require_own(dg.value(x), index, y, dg.value(z))

@@ -78,7 +78,6 @@ PLACES = ("in line", "sync", "threads", "lazy", "workers")
 
 
 def computed(place, fun, request):
-    """The value and gradient that were computed in a place."""
     if place == "in line":
         with dask.config.set({"daskgrad.inline.seconds": 10.0}):
             return dg.value_and_grad(fun)(X)

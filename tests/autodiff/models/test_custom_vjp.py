@@ -1,6 +1,5 @@
 """Functions with rules of their own: what they are told, what they cost, and what is an error."""
 
-import pickle
 import weakref
 
 import autograd
@@ -10,7 +9,6 @@ import probes
 import pytest
 from autograd.differential_operators import make_jvp
 from numpy.testing import assert_allclose, assert_array_equal
-from policies import Never, captured_under
 from solvers import MATRIX, RHS, solve
 
 import daskgrad as dg
@@ -56,15 +54,6 @@ def test_the_function_itself_in_a_sum():
 
 
 # ------------------------------------------------------------------------------------- as models
-
-
-def test_a_pullback_that_moved_is_traced_again():
-    fresh = dg.custom_vjp(lambda x: np.sin(x))
-    fresh.defvjp(lambda x: (fresh(x), x), lambda x, g: (np.cos(x) * g,))
-    captured = captured_under(Never(), fresh, RHS)
-    assert pickle.loads(pickle.dumps(captured)).pullback.is_empty
-    again = loads(dumps(fresh))
-    assert_array_equal(autograd.grad(lambda x: anp.sum(again(x)))(RHS), np.cos(RHS))
 
 
 def test_a_function_of_a_module_is_sent_by_name_only_with_its_rules():
@@ -234,8 +223,6 @@ def test_errors_of_the_users_functions_keep_their_type():
 
 
 class Solver:
-    """A callable that has a model, which is none of ours."""
-
     model = "an ellipse"
 
     def __call__(self, x):

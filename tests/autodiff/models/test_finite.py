@@ -12,10 +12,6 @@ import pytest
 from tables import pattern, rows_of
 
 import daskgrad as dg
-from daskgrad.autodiff.models.finite import trouble
-from daskgrad.autodiff.models.pullbacks import evaluate
-from daskgrad.graph.nodes import build_values
-from daskgrad.tasks.task_graph import TaskGraph
 
 X = np.array([0.5, 1.5, 2.5])
 
@@ -302,18 +298,6 @@ def test_the_context_ends_after_an_error():
     assert np.isnan(logarithm(-X).compute()[0])
 
 
-def test_tasks_are_watched_only_within_the_context():
-    def functions():
-        tasks = TaskGraph()
-        build_values(tasks, [logarithm(X)])
-        return [(task.fun.fun, task.fun.must_be_finite) for task in tasks._tasks.values()]
-
-    assert functions() == [(evaluate, False)]
-    with dg.debug_nans():
-        assert functions() == [(evaluate, True)]
-    assert functions() == [(evaluate, False)]
-
-
 def test_the_bits_are_the_same():
     def fun(x):
         return dg.map_sum(scalar_term, np.abs(ITEMS), x) + root(x)
@@ -323,9 +307,3 @@ def test_the_bits_are_the_same():
         watched_value, watched_gradient = dg.value_and_grad(fun)(X)
     assert watched_value == value
     assert watched_gradient.tobytes() == gradient.tobytes()
-
-
-def test_what_is_not_finite_is_told_in_words():
-    assert trouble({"a": [1.0, "text", None, np.arange(3)]}) is None
-    assert trouble(np.float32(np.nan)) == "has NaN"
-    assert trouble([1.0, complex(0.0, -np.inf)]) == "has -infj of its entry [1]"

@@ -96,8 +96,6 @@ def test_packed_tapes_may_be_pickled_again(protocol):
 
 
 def with_residual(residual):
-    """A model whose pullback holds an object."""
-
     @dg.custom_vjp
     def held(x):
         return np.sin(x)
@@ -116,8 +114,6 @@ class Unpicklable:
 
 
 class Unloadable:
-    """Fails where it is loaded."""
-
     def __reduce__(self):
         return fail, ()
 
@@ -201,8 +197,6 @@ class Derived(numpy.ndarray):
 
 
 class Pickled(numpy.ndarray):
-    """A class that pickles itself."""
-
     def __reduce__(self):
         return super().__reduce__()
 

@@ -1,6 +1,5 @@
 """What happens to a pullback that leaves its process; the bits are the same whatever happens."""
 
-import gc
 import logging
 
 import autograd.numpy as np
@@ -18,7 +17,6 @@ from probes import lines, write
 import daskgrad as dg
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.models import travel
-from daskgrad.autodiff.models.captured import Pullback
 from daskgrad.autodiff.models.pullbacks import capture, pull_back
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.models.travel import Measured, sent
@@ -81,19 +79,6 @@ def test_a_policy_that_fails_leaves_the_tape_behind(caplog):
 
 
 # ------------------------------------------------------------------------------- how it travels
-
-
-def functions(chosen):
-    with under(chosen):
-        graph = dg.differentiate(dg.delayed(np.sum)(v := dg.variable(X)), v)[0].__dask_graph__()
-    tasks = {key[0].split("-")[0]: task for key, task in graph.items()}
-    return {stage: task.func for stage, task in tasks.items() if hasattr(task, "func")}
-
-
-def test_only_another_policy_than_the_default_is_sent():
-    assert not any(fun.policy for fun in functions(dg.PullbackPolicy()).values())
-    result = functions(dg.PullbackPolicy(disk_rate=1.0))
-    assert {stage for stage, fun in result.items() if fun.policy} == {"forward", "backward"}
 
 
 def test_a_policy_is_loaded_where_it_is_asked_and_not_before(client):
@@ -240,18 +225,6 @@ def test_tapes_that_went_along_give_the_same_bits(name, monkeypatch, caplog):
     assert "is traced again" not in caplog.text  # other loggers may say something
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_tape_may_move_several_times_before_it_is_used(model):
-    captured = captured_under(Always(), model, X)
-    arrived = moved(moved(captured))
-    assert arrived.pullback.tape is None
-    arrived.pullback.unpack()
-    assert arrived.pullback.tape is not None
-    leaves = flatten(captured.value)[0]
-    cotangent = tuple([None if isinstance(leaf, str) else leaf * 0.7 for leaf in leaves])
-    assert_same(arrived.pullback(cotangent), captured.pullback(cotangent))
-
-
 def test_dask_is_told_the_size_of_a_tape_that_came_along():
     def heavy(x):
         return np.sum(np.sin(x) * np.ones((1000, 6)), axis=0)
@@ -280,7 +253,6 @@ def counted(x, path):
 
 
 def held(log):
-    """The value and the pullback of sum(tanh(counted(x)))."""
     return dg.vjp(lambda x: dg.delayed(consumed)(dg.delayed(counted)(x, log)), X)
 
 
@@ -330,26 +302,6 @@ def test_a_tape_that_was_traced_again_is_kept_within_the_limit(limit, runs, log)
         )
         numpy.testing.assert_allclose(pulled.leaves[0], expected, rtol=1e-15)
     assert len(lines(log)) == runs
-
-
-def test_what_is_kept_is_counted_until_it_is_garbage():
-    tape = Measured(nbytes=600, steps=1, seconds=0.1)
-    unseen = travel.Unseen()
-
-    def admits(pullback):
-        return TaskFunction(unseen.admits, sent(dg.PullbackPolicy(unseen_bytes=1000)))(
-            pullback, tape
-        )
-
-    first, second = Pullback(), Pullback()
-    assert admits(first)
-    assert unseen.nbytes == 600
-    assert not admits(second)
-    assert unseen.nbytes == 600
-    del first
-    gc.collect()
-    assert unseen.nbytes == 0
-    assert admits(second)
 
 
 @pytest.mark.parametrize(("limit", "runs"), [(0, 24), (10**6, 16)])

@@ -8,9 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad import NondeterministicModelError
-from daskgrad.autodiff.models.portions import Portion, add_sent_back, as_cotangent
-from daskgrad.autodiff.models.pullbacks import add_cotangents
-from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.models.portions import Portion, as_cotangent
 from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.autodiff.values.fingerprints import fingerprint
 from daskgrad.autodiff.values.trees import flatten
@@ -54,7 +52,6 @@ def items_of_an_array(x):
 
 
 def by_hand(fun, x):
-    """The same program as one model."""
     plain = {
         items_alone: lambda a, b, c: np.sum(a * a) * (1.0 + c) + np.sum(b[1]["a"] ** 2),
         items_and_the_whole: lambda a, b, c: (
@@ -94,11 +91,6 @@ def test_bits_are_the_same_in_line_and_where_results_travel(fun):
             assert_array_equal(derivatives(), expected)
 
 
-@pytest.mark.parametrize("fun", PROGRAMS)
-def test_derivatives_of_items_pass_the_check(fun):
-    dg.check_grads(fun)(X)
-
-
 def test_an_item_that_is_not_there_is_an_error_of_its_node():
     with pytest.raises(IndexError) as caught:
         dg.grad(lambda x: energy(pieces(x)[7]))(X)
@@ -108,28 +100,6 @@ def test_an_item_that_is_not_there_is_an_error_of_its_node():
 def sent(entry, *leaves):
     part = flatten(VALUE)[0][{0: slice(0, 1), 2: slice(4, 5)}[entry]]
     return Portion({entry: Cotangent(leaves, fingerprint(part))})
-
-
-def test_portions_are_added_by_item_and_made_whole_once():
-    terms = [sent(0, X[:2]), sent(2, 1.0), sent(0, X[2:])]
-    total = add_sent_back(terms, (True,) * 3, None, "pieces")
-    assert set(total.items) == {0, 2}
-    dense = add_sent_back([total, sent(2, 0.5)], (True, True), None, "pieces", VALUE)
-    assert_array_equal(dense.leaves[0], X[:2] + X[2:])
-    assert dense.leaves[1:4] == (None, None, None)
-    assert dense.leaves[4] == 1.5
-
-
-def test_portions_and_whole_cotangents_are_added_in_the_order_of_their_consumers():
-    def number(value):
-        return Cotangent(
-            (None, None, None, None, np.float64(value)), fingerprint(flatten(VALUE)[0])
-        )
-
-    mixed = [number(0.1), sent(2, np.float64(0.2)), number(0.3)]
-    total = add_sent_back(mixed, (True,) * 3, cotangents.add, "pieces", VALUE)
-    dense = [number(value) for value in (0.1, 0.2, 0.3)]
-    assert total.leaves[4] == add_cotangents(dense, (True,) * 3).leaves[4]
 
 
 @pytest.mark.parametrize("other", [[np.ones(2), 5.0, 4.0], [np.full(2, 3.0), *VALUE[1:]], []])

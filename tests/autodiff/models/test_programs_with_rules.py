@@ -63,7 +63,6 @@ RUNS = []
 
 
 def iterated(a, parameters, numpy):
-    """A fixed point that is a pytree, and the number of steps."""
     x, z = np.ones(3), 0.5
     for _ in range(80):
         x, z = update({"x": x, "z": z}, a, parameters, numpy)
@@ -135,7 +134,6 @@ def slope(fun, at, args, of=None):
 
 
 def along(fun, args):
-    """A function along a curve through the arguments."""
     return lambda t: fun(args[0] * t, args[1] * t**2)
 
 

@@ -83,15 +83,6 @@ def test_an_index_that_is_computed_is_a_constant_as_in_a_model():
     assert_array_equal(gradient, dg.grad(lambda x: energy(curve(x)[place]))(X))
 
 
-def test_a_large_index_is_sent_once_and_selects_as_others_do():
-    many = np.arange(20_000) % 10
-    gradient = dg.grad(lambda x: energy(curve(x)[many]) + energy(curve(x)[0]))(X)
-    taken = dg.delayed(lambda y: y[many])
-    assert_array_equal(
-        gradient, dg.grad(lambda x: energy(taken(curve(x))) + energy(curve(x)[0]))(X)
-    )
-
-
 @pytest.mark.parametrize("index", [10, (0, 4), "a", 1.5])
 def test_what_is_not_there_is_an_error_of_its_node(index):
     with pytest.raises(IndexError) as caught:

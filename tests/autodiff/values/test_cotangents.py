@@ -1,7 +1,5 @@
 """Laws of cotangents: adding, None, projecting, checking; and that nobody's array is changed."""
 
-import pickle
-import sys
 from collections import namedtuple
 
 import numpy as np
@@ -9,22 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.autodiff.values.addition import pairwise
 from daskgrad.autodiff.values.cotangents import (
     Cotangent,
-    Seed,
     add,
-    assemble,
     cast,
     check,
-    is_differentiable,
-    nbytes,
     project,
-    scale,
-    zeros,
 )
 from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.derivatives.inputs import checked_cotangent
 
 # ------------------------------------------------------------------------------------- add
 
@@ -83,53 +73,6 @@ def test_what_is_owned_may_be_overwritten_and_nothing_else(a, b, c):
             assert mine is before
 
 
-@given(st.lists(cotangents, min_size=1, max_size=20))
-def test_cotangents_are_added_along_the_tree_without_changing_one(terms):
-    total = pairwise(terms, add)
-    for number, shape in enumerate(SHAPES):
-        present = [term[number] for term in terms if term[number] is not None]
-        if present:
-            np.testing.assert_allclose(total[number], sum(present), atol=1e-12)
-            assert np.shape(total[number]) == shape
-        else:
-            assert total[number] is None
-
-
-def test_adding_needs_as_many_leaves():
-    with pytest.raises(ValueError, match="zip"):
-        add((1.0,), (1.0, 2.0))
-
-
-# ---------------------------------------------------------------------------- scale, zeros
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
-def test_scaling_keeps_the_dtype(dtype):
-    leaf = np.arange(3.0).astype(dtype)
-    for factor in (2.0, np.float64(2.0), np.float32(2.0)):
-        scaled = scale((leaf, None, leaf[1]), factor)
-        assert scaled[1] is None
-        assert [scaled[0].dtype, scaled[2].dtype] == [dtype, dtype]
-        np.testing.assert_array_equal(scaled[0], 2.0 * leaf)
-    assert leaf[1] == 1.0
-
-
-def test_zeros():
-    for leaf, expected in (
-        (1.5, np.float64(0.0)),
-        (1j, np.complex128(0.0)),
-        (np.float32(2.0), np.float32(0.0)),
-        (np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)),
-        *[(leaf, None) for leaf in (3, True, "text", None, np.arange(3), np.array(["a"]))],
-    ):
-        assert is_differentiable(leaf) == (expected is not None)
-        zero = zeros(leaf)
-        assert type(zero) is type(expected)
-        if expected is not None:
-            assert zero.dtype == expected.dtype
-            np.testing.assert_array_equal(zero, expected)
-
-
 # --------------------------------------------------------------------- project, cast, check
 
 
@@ -171,58 +114,6 @@ def test_a_cotangent_of_the_right_kind_is_taken_in_the_leafs_dtype():
         np.testing.assert_array_equal(checked, cotangent)
     for leaf in (np.ones(3), 3):
         assert check(None, leaf, "x") is None
-
-
-def test_a_checked_cotangent_is_a_copy():
-    """The caller may change what he handed in before the backward pass runs."""
-    g = np.ones(3)
-    (leaf,) = checked_cotangent(g, np.zeros(3), "x").leaves
-    assert not np.shares_memory(leaf, g)
-
-
-# -------------------------------------------------------------------------------- assemble
-
-
-def test_a_value_is_assembled_from_its_parts_in_the_order_given():
-    value = [np.ones(2), 3, np.ones(1), 1.5]
-    whole = Cotangent((np.full(2, 1.0), None, None, np.float64(10.0)))
-    first, last = Cotangent((np.full(2, 100.0),)), Cotangent((np.ones(1), np.float64(5.0)))
-    total = assemble(value, [(0, whole), (0, first), (2, last)])
-    np.testing.assert_array_equal(total[0], [101.0, 101.0])
-    assert total[1] is None
-    np.testing.assert_array_equal(total[2], [1.0])
-    assert total[3] == 15.0
-    assert assemble([1.0, np.ones(2)], []) == (None, None)
-    parts = [(0, Cotangent((np.float64(part),))) for part in (1e16, 1.0, -1e16)]
-    assert assemble([1.0], parts)[0] == (1e16 + 1.0) - 1e16
-    assert assemble([1.0], parts[::-1])[0] == (-1e16 + 1.0) + 1e16
-    value = [np.ones(2), np.float32(3.0)]
-    total = assemble(value, [(1, Seed(3)), (1, Cotangent((np.float32(0.5),)))])
-    assert total == (None, 3.5)
-    assert total[1].dtype == np.float32, "a seed takes the dtype of its leaf"
-
-
-def test_assembling_changes_no_part():
-    part = Cotangent((np.ones(2),))
-    part.leaves[0].flags.writeable = False
-    total = assemble([np.zeros(2)], [(0, part), (0, part), (0, part)])
-    np.testing.assert_array_equal(total[0], [3.0, 3.0])
-    single = assemble([np.zeros(2)], [(0, part)])
-    assert not np.shares_memory(single[0], part.leaves[0])
-
-
-# ------------------------------------------------------------------------- what Dask sees
-
-
-def test_a_cotangent_survives_pickling_and_knows_its_size():
-    cotangent = Cotangent((np.ones(1000), None, np.float64(1.0)), ((1.0,),))
-    copy = pickle.loads(pickle.dumps(cotangent))
-    assert same_bits(copy.leaves, cotangent.leaves)
-    assert copy.seen == cotangent.seen
-    assert 8000 <= sys.getsizeof(cotangent) < 8200
-    assert nbytes(cotangent.leaves) == 8000 + 8 + 8
-    seed = pickle.loads(pickle.dumps(Seed(3)))
-    assert (type(seed), seed.times, repr(seed)) == (Seed, 3, "Seed(3)")
 
 
 # -------------------------------------------------------------------------------- describe

@@ -50,7 +50,6 @@ X = np.linspace(0.1, 1.0, 4)
 
 @pytest.fixture
 def script():
-    """The classes of a script, which are sent by value."""
     namespace = {"__name__": "__main__"}
     exec(SOURCE, namespace)
     return namespace

@@ -123,14 +123,6 @@ def test_entries_are_changed_where_they_stand_if_they_are_far_apart(name, monkey
     assert shapes == ([rest] * 3 if is_far else [(3, *rest)])
 
 
-def test_arrays_that_are_not_large_are_changed_at_once():
-    array, pairs = np.ones((600, 40)), []
-    Rows(array.shape, (1,), [0, 2], np.ones((2, 600))).change(
-        array, np.ones((2, 600)), pairs.extend
-    )
-    assert [entries.shape for entries, _ in pairs] == [(2, 600)]
-
-
 @pytest.mark.parametrize(
     ("name", "kind"), [("rows", "csr"), ("columns", "csc"), ("entries", "coo")]
 )

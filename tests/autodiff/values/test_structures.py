@@ -10,10 +10,8 @@ import cloudpickle
 import numpy as np
 import optree
 import pytest
-from samples import askew
 
-from daskgrad.autodiff.values.carriers import Structure, register, sent_by_value
-from daskgrad.autodiff.values.memory import canonical
+from daskgrad.autodiff.values.carriers import Structure, sent_by_value
 from daskgrad.autodiff.values.trees import NAMESPACE, exactly, flatten
 from daskgrad.tasks.task_functions import TaskFunction
 
@@ -45,15 +43,8 @@ def test_putting_together_what_was_taken_apart(value):
         assert repr(again.unflatten(leaves)) == repr(value)
 
 
-def test_entries_of_a_dict_come_in_the_order_of_their_keys():
-    """Whoever fills a dict in another order gets the same leaves."""
-    assert flatten({"b": 1, "a": 2})[0] == flatten({"a": 2, "b": 1})[0] == [2, 1]
-
-
 @pytest.fixture
 def weights():
-    """A new class with two leaves, registered, which no module has."""
-
     class Weights:
         def __init__(self, w, b):
             self.w, self.b = w, b
@@ -63,13 +54,6 @@ def weights():
     )
     yield Weights
     optree.unregister_pytree_node(Weights, namespace=NAMESPACE)
-
-
-def test_a_registered_class_is_taken_apart(weights):
-    leaves, spec = flatten({"x": weights(1.0, 2.0)})
-    assert leaves == [1.0, 2.0]
-    again = Structure(spec).unflatten([3.0, 4.0])["x"]
-    assert (type(again), again.w, again.b) == (weights, 3.0, 4.0)
 
 
 def test_only_classes_that_no_module_has_are_sent(weights):
@@ -83,19 +67,6 @@ def test_only_classes_that_no_module_has_are_sent(weights):
         assert uuid.UUID not in [cls for cls, *_ in sent_by_value()]
     finally:
         optree.unregister_pytree_node(uuid.UUID, namespace=NAMESPACE)
-
-
-def test_registering_what_is_registered_changes_nothing(weights):
-    before = optree.register_pytree_node.get(weights, namespace=NAMESPACE)
-    register(sent_by_value())
-    assert optree.register_pytree_node.get(weights, namespace=NAMESPACE) is before
-
-
-def test_a_function_for_a_task_calls_its_function():
-    function = TaskFunction(divmod, brings_classes=True)
-    arrived = pickle.loads(cloudpickle.dumps(function))
-    assert function(7, 2) == arrived(7, 2) == (3, 1)
-    assert arrived.brings_classes  # Dask's scheduler sends it on
 
 
 def test_structures_that_are_equal_and_not_the_same():
@@ -168,7 +139,6 @@ TOTAL = (10.0, 8.0, "Net", "mine")
 
 @pytest.fixture
 def script():
-    """What a user's script defines, which no other process has."""
     names = {"__name__": "__main__"}
     exec(SCRIPT, names)
     yield names
@@ -190,26 +160,3 @@ def test_classes_of_a_script_are_sent_into_a_process_that_has_not_got_them(scrip
     data = cloudpickle.dumps((Structure(spec), leaves, function))
     there = pool.submit(put_together, data).result()
     assert there == ([1.0, 2.0, 3.0, 4.0], 4.0, "mine", "Net", TOTAL)
-
-
-def applied(data):
-    net, total = pickle.loads(data)
-    return total(net)
-
-
-def test_a_function_alone_brings_the_classes(script, pool):
-    function = TaskFunction(script["total"], brings_classes=True)
-    assert pool.submit(applied, cloudpickle.dumps((script["net"], function))).result() == TOTAL
-
-
-# ------------------------------------------------------------------------------- alignment
-
-
-def test_arrays_that_begin_askew_are_copied_and_others_are_not():
-    straight = np.arange(3.0)
-    value = {"a": askew(straight), "b": (straight, "text", None)}
-    found = canonical(value)
-    assert found["a"].flags.aligned
-    np.testing.assert_array_equal(found["a"], straight)
-    assert found["b"][0] is straight
-    assert canonical(found) is found

@@ -13,7 +13,6 @@ from daskgrad.autodiff.values.addition import (
     Subtrees,
     in_groups,
     pairwise,
-    power_of_two,
     sum_of_rows,
 )
 
@@ -52,19 +51,6 @@ def test_pairwise_is_its_definition(n):
     terms = list(map(str, range(n)))
     assert pairwise(terms, bracket) == by_definition(terms, bracket)
     assert pairwise(terms[:7], bracket) == TREES[min(n, 7) - 1]
-
-
-@given(st.integers(2, 300), st.integers(2, 50))
-def test_other_blocks_would_change_the_tree(n, size):
-    """The law above says something: only powers of two, or one block, keep the tree."""
-    terms = list(map(str, range(n)))
-    blocks = [terms[start : start + size] for start in range(0, n, size)]
-    cut = pairwise([pairwise(block, bracket) for block in blocks], bracket)
-    is_power = size == power_of_two(size)
-    if is_power or n <= size + 1:
-        assert cut == pairwise(terms, bracket)
-    elif n >= 2 * size:
-        assert cut != pairwise(terms, bracket)
 
 
 @given(st.integers(1, 1000))
@@ -121,18 +107,6 @@ def test_an_addition_is_told_that_it_owns_its_own_results_alone(n):
     assert pairwise([float(k) for k in range(n)], add) == n * (n - 1) / 2
 
 
-@given(st.integers(1, 200))
-def test_adding_in_place_into_what_is_owned_changes_no_term(n):
-    terms = [np.full(3, float(k)) for k in range(n)]
-    for term in terms:
-        term.flags.writeable = False
-
-    def add(a, b, owned):
-        return np.add(a, b, out=a) if owned else a + b
-
-    np.testing.assert_array_equal(pairwise(terms, add), np.full(3, n * (n - 1) / 2))
-
-
 def test_few_partial_sums_are_held():
     running = PairwiseSum(plus)
     for k in range(1000):
@@ -165,15 +139,6 @@ def test_partial_sums_of_any_holders_in_any_order_make_the_same_tree(count, rand
             for place, partial in holder.sums().items():
                 together.put(place, partial)
         assert together.total() == expected
-
-
-def test_a_run_of_terms_makes_few_subtrees():
-    for start, stop, most in ((0, 32, 1), (8, 40, 3)):
-        run = Subtrees(64, plus)
-        for index in range(start, stop):
-            run.put((0, index), 1)
-        assert len(run.sums()) <= most
-        assert sum(run.sums().values()) == stop - start
 
 
 def test_a_sum_that_lacks_a_term_is_an_error():

@@ -81,7 +81,6 @@ def term(factor, x):
 
 
 def array_term(factor, x, y):
-    """It does not depend on every argument."""
     return sine(x, factor) if factor > 1.0 else sine(y, factor)
 
 
@@ -153,7 +152,6 @@ def test_where_every_call_is_right_the_message_says_what_to_look_for():
 
 
 def is_call_of(name, fun):
-    """Whether what is checked is a single call of the model of that name."""
     call = getattr(fun, "__self__", None)
     return call is not None and call.model.name == name
 

@@ -31,12 +31,10 @@ class Problem:
 
 
 def scalar(fun: Callable, *primals: Any, kind: Literal["sum", "graph"] = "graph") -> Problem:
-    """A problem whose output is one real number."""
     return Problem(fun, primals, True, kind)
 
 
 def vector(fun: Callable, *primals: Any, kind: Literal["sum", "graph"] = "graph") -> Problem:
-    """A problem whose output is an array, or a pytree of arrays."""
     return Problem(fun, primals, False, kind)
 
 
