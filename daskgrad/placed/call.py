@@ -295,10 +295,10 @@ class DirectCall:
         self._results.extend(results)
         left = self._left or [set(range(spread.count)) for spread in self._spreads]
         before = sum(map(len, left))
-        for number, times in enumerate(self._attempt.times(results)):
-            for blocks, seconds in times.values():
+        for number, blocks_left in enumerate(left):
+            for blocks, seconds in self._attempt.times(results, number).values():
                 pairs = zip(blocks, seconds, strict=True)
-                left[number] -= {block for block, took in pairs if not np.isnan(took)}
+                blocks_left -= {block for block, took in pairs if not np.isnan(took)}
         self._left = left
         return sum(map(len, left)) < before
 
@@ -341,10 +341,9 @@ class DirectCall:
             total_of(spread_sum, number, results) for number, spread_sum in enumerate(self._sums)
         ]
         if self._left is None:
-            times = self._attempt.times(results)
-            for spread_sum, of_sum in zip(self._sums, times, strict=True):
+            for number, spread_sum in enumerate(self._sums):
                 if spread_sum.sample is None and spread_sum.spread.is_measured_now():
-                    spread_sum.spread.record_times(of_sum)
+                    spread_sum.spread.record_times(self._attempt.times(results, number))
         return self._attached.with_gradients(
             totals, self._attempt.name, self._attempt.request.summands
         )
@@ -413,13 +412,13 @@ class Attempt:
             self._connection.note(address, self._needed(address))
         return results
 
-    def times(self, results: Sequence[WorkerResult]) -> list[dict[str, tuple[list[int], Any]]]:
-        """For each sum and worker the blocks that it was asked for, and the seconds of each."""
-        seconds = {a: of for result in results for a, of in result.seconds.items()}
-        return [
-            {a: (of.numbers, seconds[a][number]) for a, of in assigned.items() if a in seconds}
-            for number, assigned in enumerate(self.plan.assigned)
-        ]
+    def times(
+        self, results: Sequence[WorkerResult], number: int
+    ) -> dict[str, tuple[list[int], Any]]:
+        """For each worker the blocks that it was asked for of a sum, and the seconds of each."""
+        seconds = {a: of[number] for result in results for a, of in result.seconds.items()}
+        assigned = self.plan.assigned[number]
+        return {a: (of.numbers, seconds[a]) for a, of in assigned.items() if a in seconds}
 
     def _look(self) -> None:
         """Waits no longer for workers that are gone; for workers that wait for these, some time."""

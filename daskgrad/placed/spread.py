@@ -41,19 +41,13 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
     """
     addresses, threads = list(workers), np.array(list(workers.values()))
     wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
-    held = {
-        address: [n for n, holder in enumerate(wanted) if holder == address] for address in workers
-    }
+    held: dict[str, list[int]] = {address: [] for address in ["", *workers]}
+    for number, holder in enumerate(wanted):
+        held[holder].append(number)
+    free = held.pop("")
     load = np.array([np.sum(costs[numbers]) for numbers in held.values()])
-    free = [number for number, holder in enumerate(wanted) if not holder]
-    gets = np.zeros(len(workers))
-
-    def take(cost: float, least: int) -> None:
-        load[least] += cost
-        gets[least] += cost
-
-    for number in free:
-        take(costs[number], int(np.argmin((load + costs[number]) / threads)))
+    gets = filling(load, threads, np.sum(costs[free]))
+    load += gets
     while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
         cost = costs[numbers[-1]]
         least = int(np.argmin((load + cost) / threads))
@@ -61,7 +55,8 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
             break
         free.append(numbers.pop())
         load[most] -= cost
-        take(cost, least)
+        load[least] += cost
+        gets[least] += cost
     if not free:
         return wanted
     free.sort()
@@ -71,6 +66,13 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
             wanted[number] = address
         start = stop
     return wanted
+
+
+def filling(load: np.ndarray, threads: np.ndarray, cost: float) -> np.ndarray:
+    """For each worker its part of a cost that fills up the least loads, as water would."""
+    order = np.argsort(load / threads)
+    levels = (cost + np.cumsum(load[order])) / np.cumsum(threads[order])  # if the first k get it
+    return np.maximum(np.min(levels) * threads - load, 0.0)
 
 
 def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -> list[int]:
@@ -88,9 +90,11 @@ def run_stops(costs: np.ndarray, blocks: Sequence[int], gets: Sequence[float]) -
 
 def aligned_cut(done: np.ndarray, ends: Sequence[int], goal: float, slack: float) -> int:
     """The place nearest to ``goal``, or the best aligned one within ``slack``."""
-    nearest = int(np.argmin(np.abs(done - goal)))
-    near = np.flatnonzero(np.abs(done - goal) <= slack).tolist()
-    return max([nearest, *near], key=lambda n: (alignment(ends[n]), -abs(done[n] - goal)))
+    start, stop = np.searchsorted(done, [goal - slack, np.nextafter(goal + slack, np.inf)]).tolist()
+    if start == stop:
+        places = [max(start - 1, 0), min(start, len(done) - 1)]
+        return min(places, key=lambda n: abs(done[n] - goal))
+    return max(range(start, stop), key=lambda n: (alignment(ends[n]), -abs(done[n] - goal)))
 
 
 def alignment(number: int) -> int:
