@@ -1,18 +1,20 @@
-"""Drawing: a forward graph on the left and its mirror on the right, laid out by Graphviz.
+"""Drawing: a forward graph on the left, its mirror on the right, laid out by Graphviz or as text.
 
 A backward task stands beside its forward task: in the text of the picture the edges of the backward
 graph go the other way round, so that both graphs have the same ranks.
 """
 
 import pathlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import graphviz
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskgrad.dashboards.palette import INK, channels, shade
 from daskgrad.tasks.keys import key_parts, known_name
+
+if TYPE_CHECKING:
+    import graphviz
 
 SEVERAL = 60  # tasks; of a larger graph, tasks with one model, result and inputs are one box
 BACK = ("backward", "cotangent")  # the stages of the backward graph
@@ -35,33 +37,113 @@ def draw(
     pairs: Mapping[Any, Any],
     results: Mapping[Any, str],
     filename: str | None,
-) -> graphviz.Digraph:
+) -> "graphviz.Digraph":
     """The picture of tasks and variables, from their inputs, which come first, and their results.
 
     ``pairs``: for each variable the task that returns its cotangent, if there is one.
     """
-    numbers = numbered(inputs, pairs, results)
-    boxes = dict(numbers.values())
-    counts = Counter([number for number, _ in numbers.values()])
-    ends = dict(ended(numbers, pairs, boxes))
+    import graphviz  # here: the text needs none
+
+    boxes, texts, ends = boxed(inputs, pairs, results)
     looks = {"newrank": "true", "nodesep": "0.3", "ranksep": "0.35", "bgcolor": "transparent"}
     picture = graphviz.Digraph(
         graph_attr=looks,
         node_attr={"fontname": FONT, "fontsize": "11", "style": "filled", "margin": "0.12,0.05"},
         edge_attr={"color": INK, "arrowsize": "0.7"},
     )
-    models = list(dict.fromkeys([box.model for box in boxes.values()]))
+    hues = hues_of(boxes)
     for name in ("forward", "backward"):
         with picture.subgraph(name=f"cluster_{name}", graph_attr={"color": "transparent"}) as side:
             for number, box in boxes.items():
                 if (box.stage in BACK) == (name == "backward"):
-                    add_box(side, number, box, counts[number], models.index(box.model))
+                    add_box(side, number, box, texts[number], hues[box.model])
     add_edges(picture, boxes)
     add_mirror(picture, boxes, ends)
     if filename is not None:
         path = pathlib.Path(filename)
         path.write_bytes(picture.pipe(format=path.suffix[1:]))
     return picture
+
+
+def draw_as_text(
+    inputs: Mapping[Any, Sequence[Any]],
+    pairs: Mapping[Any, Any],
+    results: Mapping[Any, str],
+    filename: str | None,
+) -> "Mermaid":
+    """The same boxes, as the text of a flowchart."""
+    boxes, texts, _ = boxed(inputs, pairs, results)
+    hues = hues_of(boxes)
+    lines = ["flowchart TD"]
+    for name in ("forward", "backward"):
+        lines.append(f"  subgraph {name}")
+        for number, box in boxes.items():
+            if (box.stage in BACK) == (name == "backward"):
+                text = "<br>".join([ESCAPED.sub(as_entity, line) for line in texts[number]])
+                left, right = ("([", "])") if box.is_end else ("[", "]")
+                lines.append(f'    {number}{left}"{text}"{right}')
+        lines.append("  end")
+    for number, box in boxes.items():
+        for source in sorted(box.inputs):
+            if box.stage not in BACK or boxes[source].stage in BACK:
+                lines.append(f"  {source} --> {number}")
+        if box.source is not None:
+            lines.append(f"  {box.source} -.- {number}")
+    for number, box in boxes.items():
+        colour = shade(hues[box.model], box.stage)
+        ink = "#000000" if is_light(colour) else "#FFFFFF"
+        lines.append(f"  style {number} fill:{colour},color:{ink}")
+    text = Mermaid("\n".join(lines) + "\n")
+    if filename is not None:
+        pathlib.Path(filename).write_text(text, encoding="utf-8")
+    return text
+
+
+class Mermaid(str):
+    """The text of a flowchart of Mermaid's, which JupyterLab draws."""
+
+    __slots__ = ()
+
+    __repr__ = str.__str__
+
+    @property
+    def source(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/vnd.mermaid": str(self), "text/plain": str(self)}
+
+
+ESCAPED = re.compile(r"[^\w ,.()×…-]")
+
+
+def as_entity(found: re.Match) -> str:
+    return f"#{ord(found[0])};"
+
+
+def boxed(
+    inputs: Mapping[Any, Sequence[Any]], pairs: Mapping[Any, Any], results: Mapping[Any, str]
+) -> tuple[dict[int, Box], dict[int, list[str]], dict[int, int]]:
+    """The boxes by number, what each says, and each variable's box with its cotangent's."""
+    numbers = numbered(inputs, pairs, results)
+    boxes = dict(numbers.values())
+    counts = Counter([number for number, _ in numbers.values()])
+    ends = dict(ended(numbers, pairs, boxes))
+    texts = {}
+    for number, box in boxes.items():
+        stage = stage_of(box) + (f" × {counts[number]:,}" if counts[number] > 1 else "")
+        texts[number] = [line for line in (box.model, stage, box.result) if line]
+    return boxes, texts, ends
+
+
+def stage_of(box: Box) -> str:
+    return "variable" if box.is_end and box.stage == "value" else box.stage
+
+
+def hues_of(boxes: Mapping[int, Box]) -> dict[str, int]:
+    """The number of each model's hue."""
+    models = dict.fromkeys([box.model for box in boxes.values()])
+    return {model: hue for hue, model in enumerate(models)}
 
 
 def numbered(
@@ -105,18 +187,20 @@ def ended(
         yield start, stop
 
 
-def add_box(picture: graphviz.Digraph, number: int, box: Box, count: int, hue: int) -> None:
-    stage = "variable" if box.is_end and box.stage == "value" else box.stage
+def add_box(
+    picture: "graphviz.Digraph", number: int, box: Box, text: Sequence[str], hue: int
+) -> None:
+    import graphviz
+
     colour = shade(hue, box.stage)
-    lines = [box.model, stage if count < 2 else f"{stage} × {count:,}", box.result]
     picture.node(
         str(number),
-        label=graphviz.nohtml(r"\n".join([graphviz.escape(line) for line in lines if line])),
+        label=graphviz.nohtml(r"\n".join(map(graphviz.escape, text))),
         shape="ellipse" if box.is_end else "box",
         fillcolor=colour,
         color=shade(hue, "backward"),
         fontcolor="#000000" if is_light(colour) else "#FFFFFF",
-        tooltip=graphviz.escape(f"{stage} of {box.model}"),
+        tooltip=graphviz.escape(f"{stage_of(box)} of {box.model}"),
     )
 
 
@@ -125,7 +209,7 @@ def is_light(colour: str) -> bool:
     return 0.299 * red + 0.587 * green + 0.114 * blue > 140
 
 
-def add_edges(picture: graphviz.Digraph, boxes: Mapping[int, Box]) -> None:
+def add_edges(picture: "graphviz.Digraph", boxes: Mapping[int, Box]) -> None:
     for number, box in boxes.items():
         for source in sorted(box.inputs):
             if box.stage not in BACK:
@@ -135,7 +219,7 @@ def add_edges(picture: graphviz.Digraph, boxes: Mapping[int, Box]) -> None:
 
 
 def add_mirror(
-    picture: graphviz.Digraph, boxes: Mapping[int, Box], ends: Mapping[int, int]
+    picture: "graphviz.Digraph", boxes: Mapping[int, Box], ends: Mapping[int, int]
 ) -> None:
     """Puts backward beside forward tasks, and cotangents beside their variables."""
     sources = {number: box.source for number, box in boxes.items() if box.source is not None}

@@ -5,7 +5,6 @@ import doctest
 import inspect
 import pathlib
 import re
-import shutil
 
 import dask
 import numpy as np
@@ -31,8 +30,6 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 @pytest.mark.parametrize("name", EXPLAINED)
 def test_the_example_holds(name):
     """It may use ``np``, ``dask`` and ``dg``."""
-    if name == "dg.visualize" and shutil.which("dot") is None:
-        pytest.skip("needs Graphviz: apt-get install graphviz")
     names = {"np": np, "dask": dask, "dg": dg}
     text = inspect.getdoc(EXPLAINED[name])
     example = doctest.DocTestParser().get_doctest(text, names, name, None, None)

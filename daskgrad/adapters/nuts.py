@@ -76,6 +76,7 @@ def sample(
     """
     name = require_differentiable(log_density, 0, "adapters.sample")
     nutpie = imported("nutpie", "nutpie", "the sampler is nutpie's")
+    imported("arviz", "nutpie", "the draws are ArviZ's")
     raveling = Raveling(start, name)
     density = Density(log_density, raveling)
     density.require_finite(start, name)

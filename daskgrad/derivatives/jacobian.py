@@ -10,7 +10,7 @@ from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.models.duals import Dual
 from daskgrad.autodiff.models.local_jacobians import LocalJacobian, unit_slopes
 from daskgrad.autodiff.models.model import Model
-from daskgrad.autodiff.values.descriptions import describe, require_choice
+from daskgrad.autodiff.values.descriptions import describe, imported, require_choice
 from daskgrad.autodiff.values.slopes import Left
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
@@ -101,6 +101,8 @@ def jacobian(
             f"sparse of the Jacobian of {name!r} must be True or False: all blocks are sparse, or "
             f"none; found {describe(sparse)}"
         )
+    if sparse:
+        imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
         recorded = RecordedFunction(fun, name, argnums, args)

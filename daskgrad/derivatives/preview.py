@@ -1,5 +1,6 @@
 """Preview: the graphs of a gradient, drawn as Dask would run them."""
 
+import importlib.util
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -47,15 +48,18 @@ def visualize(
 
     Returns
     -------
-    graphviz.Digraph
-        A ``graphviz.Digraph``, which notebooks show; ``.source`` is its text.
+    graphviz.Digraph or Mermaid
+        A ``graphviz.Digraph``, which notebooks show; ``.source`` is its text. Without Graphviz the
+        text of a flowchart of Mermaid's, which JupyterLab, GitHub and https://mermaid.live draw;
+        also for a file whose suffix is ``.mmd``.
 
     Raises
     ------
     ModuleNotFoundError
-        if the package graphviz is not installed (``pip install "daskgrad[visualize]"``).
+        for a file, if the package graphviz is not installed (``pip install
+        "daskgrad[visualize]"``).
     RuntimeError
-        if Graphviz's program ``dot`` is not installed.
+        for a file, if Graphviz's program ``dot`` is not installed.
     TypeError, ValueError
         as ``value_and_grad``, and for a file whose format is unknown.
 
@@ -70,42 +74,45 @@ def visualize(
     draw = load_drawing(filename, shapes)
     recorded = RecordedFunction(fun, name, argnums, args)
     graph = recorded.scalar_graph()
-    require_dot()
     return draw(*built(graph, Seed(), shapes), filename)
 
 
 def visualize_node(node: Node, filename: str | None = None, shapes: bool = True) -> Any:
     """As ``Node.visualize`` says."""
     draw = load_drawing(filename, shapes)
-    require_dot()
     variables = [source.root for source in order([node]) if isinstance(source, Variable)]
     return draw(*built(Graph(node, list(dict.fromkeys(variables))), None, shapes), filename)
 
 
 def load_drawing(filename: Any, shapes: Any) -> Callable:
-    """The function that draws; raises if a package is missing, or an option is wrong."""
+    """The function that draws; raises if an option is wrong, or if the file needs Graphviz and it
+    is missing."""
     if not isinstance(shapes, bool):
         raise TypeError(f"shapes of visualize must be True or False; found {describe(shapes)}")
+    from daskgrad.dashboards import drawing
+
+    suffix = pathlib.Path(filename).suffix if isinstance(filename, str) else ""
+    if suffix == ".mmd" or (filename is None and not has_graphviz()):
+        return drawing.draw_as_text
     graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
-    if filename is not None:
-        is_name = isinstance(filename, str)
-        if not (is_name and pathlib.Path(filename).suffix[1:] in graphviz.FORMATS):
-            raise ValueError(
-                "filename of visualize must be a string that ends in a format of Graphviz, as "
-                f"'graph.svg', 'graph.pdf' or 'graph.png'; found {describe(filename)}"
-            )
-    from daskgrad.dashboards.drawing import draw
-
-    return draw
-
-
-def require_dot() -> None:
+    if filename is not None and suffix[1:] not in graphviz.FORMATS:
+        raise ValueError(
+            "filename of visualize must be a string that ends in a format of Graphviz, as "
+            "'graph.svg', 'graph.pdf' or 'graph.png', or in '.mmd', for Mermaid; found "
+            f"{describe(filename)}"
+        )
     if shutil.which("dot") is None:
         raise RuntimeError(
             "visualize draws with Graphviz's program dot, which is not on the PATH: "
             "install Graphviz (apt-get install graphviz, brew install graphviz, "
-            "conda install graphviz)"
+            "conda install graphviz), or write a file whose suffix is .mmd"
         )
+    return drawing.draw
+
+
+def has_graphviz() -> bool:
+    """Whether the package and its program are installed."""
+    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
 
 
 def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:

@@ -9,3 +9,7 @@ For plain arrays they return SciPy's results, up to rounding. They are written i
 primitives with rules (``autodiff.rules``), and run on workers. They have no options that let SciPy
 change arrays in place (``overwrite_a``). SciPy must be installed.
 """
+
+from daskgrad.autodiff.values.descriptions import imported
+
+imported("scipy", "scipy", "daskgrad.scipy has functions of SciPy's")

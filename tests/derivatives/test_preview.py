@@ -146,13 +146,39 @@ def test_names_are_escaped_and_the_format_is_the_suffix(synchronous, tmp_path):
     assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_graphviz_an_error_says_what_to_install(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(RuntimeError, match=r"program dot, which is not on the PATH: install"):
-        dg.visualize(graph, X)
+@pytest.fixture(params=["program", "package"])
+def no_graphviz(request, monkeypatch):
+    """What an error says to install."""
+    if request.param == "program":
+        monkeypatch.setenv("PATH", "")
+        return RuntimeError, "program dot, which is not on the PATH: install"
     monkeypatch.setitem(sys.modules, "graphviz", None)
-    with pytest.raises(ModuleNotFoundError, match=r"package graphviz.*\[visualize\]"):
-        dg.variable(X).visualize()
+    return ModuleNotFoundError, r"package graphviz, which is not installed: run .*\[visualize\]"
+
+
+def test_without_graphviz_it_is_the_text_of_a_flowchart(no_graphviz, synchronous, tmp_path):
+    text = dg.visualize(graph, X)
+    labels = re.findall(r'^    (\d+)[\[(]+"(\w+)<br>(\w+)<br>(.*?)"', text, re.M)
+    names = {number: (stage, name) for number, name, stage, _ in labels}
+    assert ("x", "variable", "float64#91;3, 2#93;") in [label[1:] for label in labels]
+    arrows = [(names[a], names[b]) for a, b in re.findall(r"(\d+) --> (\d+)", text)]
+    assert (("forward", "wave"), ("forward", "total")) in arrows
+    assert (("backward", "total"), ("backward", "wave")) in arrows
+    pairs = [(names[a], names[b]) for a, b in re.findall(r"(\d+) -\.- (\d+)", text)]
+    assert len(pairs) == 5
+    assert all(a[0] == "forward" and b == ("backward", a[1]) for a, b in pairs)
+    assert repr(text) == text.source == text._repr_mimebundle_()["text/vnd.mermaid"] == text
+    dg.visualize(dg.delayed(total, name=EVIL), X, filename=str(tmp_path / "graph.mmd"))
+    assert "#60;script#62;#92;n#34;a#34;<br>forward" in (tmp_path / "graph.mmd").read_text()
+    assert dg.variable(X).visualize().startswith("flowchart TD")
+
+
+def test_a_file_that_needs_graphviz_is_an_error_before_anything_runs(no_graphviz):
+    kind, message = no_graphviz
+    with pytest.raises(kind, match=message) as caught:
+        dg.visualize(graph, X, filename="graph.svg")
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert RUNS == {}
 
 
 def test_colours_of_texts_read():

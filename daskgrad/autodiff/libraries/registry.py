@@ -196,7 +196,7 @@ def _load_own(name: str) -> Any:
             f"backend {name!r} needs {library}, which is not installed on {platform.node()!r}; "
             f'run pip install "daskgrad[{name}]" there',
             name=library,
-        ) from error
+        ) from None
 
 
 def _load_sent(sent: SentBackend) -> Any:

@@ -19,6 +19,7 @@ from daskgrad.autodiff.rules.declaration import (
     quick,
     shape_of,
 )
+from daskgrad.autodiff.values.descriptions import imported
 
 
 def transposed(a):
@@ -221,9 +222,8 @@ def real_cholesky_pullback(argnums, ans, *args):
     def pull(g):
         namespace, solve = namespace_of(g, ans), linalg.solve
         if namespace is np:
-            from scipy.linalg import solve_triangular  # takes a while
-
-            solve = partial(solve_triangular, check_finite=False)
+            library = imported("scipy.linalg", "scipy", "cholesky's derivative solves with SciPy")
+            solve = partial(library.solve_triangular, check_finite=False)
         inner = lower_triangle(len(ans)) * namespace.dot(ans.T, g)
         outer = solve(ans.T, solve(ans.T, inner.T).T)
         return ((outer + outer.T) * 0.5,)

@@ -151,9 +151,12 @@ def imported(library: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
+        package = library.partition(".")[0]
+        if error.name != package:  # the library is there, and lacks a module of its own
+            raise
         raise ModuleNotFoundError(
-            f'{purpose}, which is not installed: run pip install "daskgrad[{extra}]"', name=library
-        ) from error
+            f'{purpose}, which is not installed: run pip install "daskgrad[{extra}]"', name=package
+        ) from None
 
 
 # -------------------------------------------------------------------------------------------------

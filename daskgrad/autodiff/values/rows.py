@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from daskgrad.autodiff.values.carriers import carrier
-from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.descriptions import describe, imported
 from daskgrad.autodiff.values.fingerprints import norm
 from daskgrad.autodiff.values.trees import LEAF_TYPES
 
@@ -202,8 +202,7 @@ class Rows:
 
         ValueError if it has another number of axes.
         """
-        from scipy import sparse  # here: most programs do not need it
-
+        sparse = imported("scipy.sparse", "scipy", "to_scipy makes a sparse array of SciPy's")
         if self.ndim != 2:
             raise ValueError(f"SciPy's sparse arrays have two axes; {self!r} has {self.ndim}")
         entries = self.expand((0, 1))
