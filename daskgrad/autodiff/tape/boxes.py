@@ -138,11 +138,11 @@ def place_here() -> tuple[str, int] | None:
     return None
 
 
-def place_of(frame: Any) -> tuple[str, int] | None:
+def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
     """The file and line of a frame, unless it is the tracer's or a library's."""
     if package_of(frame) in (*TRACERS, *LIBRARIES):
         return None
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code.co_filename, line or frame.f_lineno
 
 
 def package_of(frame: Any) -> str:

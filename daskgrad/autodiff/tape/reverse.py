@@ -42,6 +42,7 @@ from daskgrad.autodiff.tape.boxes import (
     kept_value_error,
     kind_of,
     live,
+    place_here,
     real_part,
     require_live,
     trace_numbers,
@@ -96,6 +97,16 @@ class TapeNode(Node):
         self.is_real = kind_of(value) == "f"
         self.parents = ()
         self.pullback = None
+
+
+class PlacedNode(TapeNode):
+    """A node that knows the file and line of the model that called its primitive."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.place = place_here()
 
 
 def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:

@@ -241,7 +241,7 @@ def test_watched_nodes_can_be_persisted_and_used_by_others(client):
     assert np.array_equal(kept.compute(), np.log(X))
 
 
-def test_no_model_runs_again_to_be_looked_at(tmp_path):
+def test_only_the_term_that_failed_runs_again_for_its_line(tmp_path):
     log = tmp_path / "runs"
 
     def counted(item, x):
@@ -249,7 +249,34 @@ def test_no_model_runs_again_to_be_looked_at(tmp_path):
         return np.log(item * x)
 
     message_of(lambda: dg.grad(summed_in_total(counted, grainsize=64))(X))
-    assert len(probes.lines(log)) == 18
+    assert len(probes.lines(log)) == 19
+
+
+def branch_term(item, x):
+    return np.sum(np.where(x > X, np.sqrt(x - X - np.abs(item + 1.0)), 0.0))
+
+
+LINE = "daskgrad: invalid value encountered in ...: ..., line ...: return np.sum(np."
+
+
+@pytest.mark.parametrize(
+    ("compute", "note"),
+    [
+        (lambda: dg.grad(summed(scalar_term))(X), f"{LINE}log(item * x))"),
+        (lambda: summed(scalar_term)(X).compute(), f"{LINE}log(item * x))"),
+        (lambda: dg.grad(summed(branch_term))(X), f"{LINE}where(x > X, ..."),
+        (
+            lambda: dg.grad(summed(root_term))(X),
+            "daskgrad: divide by zero encountered in ..., in the derivative: ..., line ...: "
+            "return np.sum(np.sqrt(x - X + np.abs(item + 1.0)))",
+        ),
+        (lambda: dg.grad(summed(scaled_mean, [np.inf]))(X), ""),  # no call of NumPy has the error
+    ],
+)
+def test_a_note_has_the_line(compute, note):
+    with dg.debug_nans(), pytest.raises(FloatingPointError) as caught:
+        compute()
+    assert re.fullmatch(pattern(note), "".join(getattr(caught.value, "__notes__", [])))
 
 
 def test_items_that_are_not_finite_are_no_error_by_themselves():
