@@ -115,8 +115,8 @@ def refusal(node: Any, question: str, instead: str = "") -> TypeError:
     return TypeError(
         f"{question} makes a constant of {node!r}, whose derivative would be lost; call "
         f"functions of NumPy (np.exp, not math.exp; np.stack, not np.array) or "
-        f"{instead or 'dg.delayed(fun)'}; where no derivative goes through it, write "
-        f"dg.stop_gradient(...) or take the value with .compute()"
+        f"{instead or 'make a plain function one model, dg.grad(dg.delayed(fun))'}; where no "
+        f"derivative goes through it, write dg.stop_gradient(...) or take the value with .compute()"
     )
 
 

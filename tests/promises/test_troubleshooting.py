@@ -328,6 +328,7 @@ ROWS = [
     (lambda: gradient_of(lambda x: scipys("jv")(x[0], 2.0)), "Refusal: the derivative"),
     (lambda: dg.grad(lambda x: float(ENERGY(x)))(X), "TypeError: … needs the value of"),
     (lambda: dg.grad(lambda x: ENERGY(float(x[0])))(X), "TypeError: … makes a constant of"),
+    (lambda: sum_of(lambda x: np.sum(x), ITEMS), "TypeError: … takes 1 positional argument but 2"),
     (lambda: dg.grad(lambda x: [ENERGY(x), ENERGY(x)])(X), "TypeError: '…' must return a node"),
     (lambda: gradient_of(lambda x: 2.0 * x), "TypeError: the gradient of '…' was asked for"),
     (

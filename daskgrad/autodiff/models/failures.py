@@ -1,6 +1,7 @@
 """Failures: notes on exceptions that name stage, model and arguments; exceptions that travel."""
 
 import copyreg
+import inspect
 import pickle
 import types
 from collections.abc import Callable, Sequence
@@ -184,6 +185,7 @@ class Blame(NamedTuple):
             registry.hint(self.model.backend, error, stage),
             f"{where} {WRITE}" if is_write(error) else None,
             note_of_module(error),
+            note_of_arguments(error, self) if isinstance(error, TypeError) else None,
             note_of_foreign(self.model, *self.call.arguments(self.inputs)),
         ]
         for text in filter(None, hints):
@@ -227,6 +229,23 @@ def note_of_module(error: Exception) -> str | None:
         f"the process that runs the model has no module {error.name!r}; install {package!r} there, "
         f"or send its file with client.upload_file({package + '.py'!r})"
     )
+
+
+def note_of_arguments(error: TypeError, where: Blame) -> str | None:
+    """A note on a model that does not take as many arguments as it is called with."""
+    fun = plain_function(where.model.fun)
+    args, kwargs = where.call.arguments(where.inputs)
+    try:
+        signature = inspect.signature(fun)
+    except (TypeError, ValueError):  # a function in C tells nothing
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        is_term = isinstance(where.place, int | Partition)
+        caller = "a sum calls its model with an item and what is shared: model(item, x)"
+        return f"the model takes {signature}" + (f"; {caller}" if is_term else "")
+    return None
 
 
 def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
