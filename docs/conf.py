@@ -1,12 +1,18 @@
 """The documentation site: `sphinx-build -W docs site`, as CONTRIBUTING.md says."""
 
+import pathlib
+import sys
+
 import daskgrad
+
+sys.path.append(str(pathlib.Path(__file__).parent))
 
 project = "daskgrad"
 author = copyright = "The daskgrad developers"
 release = version = daskgrad.__version__
 
 extensions = [
+    "executed",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -29,9 +35,11 @@ autosummary_context = {  # members of public classes that other modules of the p
         *("counts_steps", "rule", "slots"),  # optimisers
     ]
 }
+executed_pages = ["tutorial"]
 autodoc_typehints = "none"  # docstrings say what arguments are
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.output) > div.highlight > pre"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "daskgrad"

@@ -24,7 +24,9 @@ NEEDS = {  # libraries beyond those of the tests
     "docs/adapters.md": ("arviz", "jax", "nutpie", "pymc", "sklearn", "torch"),
     "docs/backends.md": ("jax", "torch"),
 }
-STARTS_A_CLUSTER = {"docs/dashboards.md", "docs/placed_items.md", "docs/rows.md"}
+STARTS_A_CLUSTER = {
+    *("docs/dashboards.md", "docs/placed_items.md", "docs/rows.md", "docs/tutorial.md"),
+}
 
 
 ONE_PROCESS = """
