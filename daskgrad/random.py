@@ -59,13 +59,13 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     return [np.random.default_rng(child) for child in SeedSequence(seed).spawn(int(n))]
 
 
-def require_seed(seed: Any, asked: str) -> None:
+def require_seed(seed: Any, function: str) -> None:
     """Raises unless the seed is one or more integers, none of them negative."""
     numbers = seed if isinstance(seed, list | tuple | range | np.ndarray) else [seed]
     if np.ndim(numbers) == 1 and len(numbers) and all(map(is_seed, numbers)):
         return
     raise (TypeError if not all(map(is_integer, numbers)) else ValueError)(
-        f"the seed of {asked} must be an integer or a sequence of integers, zero or more; found "
+        f"the seed of {function} must be an integer or a sequence of integers, zero or more; found "
         f"{seed!r}"
         + ("; draw a seed from it with .integers(2**32)" if isinstance(seed, STATEFUL) else "")
     )
