@@ -22,6 +22,11 @@ def mount(client: Client) -> str:
     navigation. A second call changes nothing. It holds until the cluster closes. A scheduler that
     is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start.
 
+    Returns
+    -------
+    str
+        The address of the first page.
+
     Raises
     ------
     TypeError
@@ -30,6 +35,10 @@ def mount(client: Client) -> str:
         if Bokeh is not installed where the scheduler runs (``pip install "daskgrad[dashboards]"``).
     RuntimeError
         if the scheduler has no dashboard.
+
+    See Also
+    --------
+    daskgrad.report, daskgrad.progress
     """
     if not isinstance(client, Client):
         raise TypeError(f"dg.dashboards.mount takes a distributed.Client; found {describe(client)}")
