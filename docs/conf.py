@@ -40,11 +40,13 @@ myst_substitutions = {"version": version}
 templates_path = ["_templates"]
 
 
-def names_of(module: str) -> list[str]:
-    """The functions and classes of SciPy that a module of ``daskgrad.scipy`` has."""
+def names_of(module: str) -> tuple[list[str], list[str]]:
+    """What a module of ``daskgrad.scipy`` has of SciPy's: documented here, and by SciPy alone."""
     ours, scipys = [importlib.import_module(f"{room}.{module}") for room in PAIR]
     both = {name: entry for name, entry in vars(ours).items() if hasattr(scipys, name)}
-    return [name for name in both if inspect.isfunction(both[name]) or inspect.isclass(both[name])]
+    names = [name for name in both if inspect.isfunction(both[name]) or inspect.isclass(both[name])]
+    theirs = [name for name in names if both[name].__doc__ == getattr(scipys, name).__doc__]
+    return [name for name in names if name not in theirs], theirs
 
 
 PAIR = ("daskgrad.scipy", "scipy")  # rooms of the same modules
