@@ -25,6 +25,11 @@ def mount(client: Client) -> str:
     is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start;
     the call adds what this client runs itself.
 
+    Returns
+    -------
+    str
+        The address of the first page.
+
     Raises
     ------
     TypeError
@@ -33,6 +38,10 @@ def mount(client: Client) -> str:
         if Bokeh is not installed where the scheduler runs (``pip install "daskgrad[dashboards]"``).
     RuntimeError
         if the scheduler has no dashboard.
+
+    See Also
+    --------
+    daskgrad.report, daskgrad.progress
     """
     if not isinstance(client, Client):
         raise TypeError(f"dg.dashboards.mount takes a distributed.Client; found {describe(client)}")

@@ -186,6 +186,10 @@ def record(name: str) -> Iterator[RunRecord]:
     TypeError
         if the name is not a string.
 
+    See Also
+    --------
+    report, dashboards.mount
+
     Examples
     --------
     >>> with dg.record("descent") as run:

@@ -54,6 +54,10 @@ def progress() -> Iterator[None]:
     ModuleNotFoundError
         if rich is not installed (``pip install "daskgrad[progress]"``).
 
+    See Also
+    --------
+    report, dashboards.mount
+
     Examples
     --------
     >>> with dg.progress():

@@ -128,6 +128,10 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     ModuleNotFoundError
         if Bokeh is not installed (``pip install "daskgrad[dashboards]"``).
 
+    See Also
+    --------
+    record, progress, dashboards.mount
+
     Examples
     --------
     >>> import os, tempfile

@@ -35,6 +35,11 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     n:
         the number of generators.
 
+    Returns
+    -------
+    list of numpy.random.Generator
+        ``n`` generators.
+
     Raises
     ------
     TypeError
@@ -42,6 +47,12 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     ValueError
         if the seed is negative, or n is not an integer that is zero or more.
 
+    See Also
+    --------
+    daskgrad.zip, daskgrad.map_sum
+
+    Notes
+    -----
     Source: ``SeedSequence.spawn`` (M. E. O'Neill, "PCG", 2014, for the default generator).
 
     Examples

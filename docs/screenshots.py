@@ -7,9 +7,11 @@ has those that the documents show.
 """
 
 import argparse
+import contextlib
 import pathlib
 import shutil
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,9 @@ import daskgrad as dg
 
 PAGES = ("gradient", "gradient-graph", "gradient-memory", "gradient-models", "gradient-descent")
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run"
+NO_TOOLBARS = """for (const document of Bokeh.documents)
+    for (const model of document._all_models.values())
+        if ("toolbar_location" in model.properties) model.toolbar_location = null"""
 SETTLED = 4000  # milliseconds until a page has drawn everything
 
 
@@ -66,23 +71,30 @@ def evaluate(shards: Any) -> Any:
     return held
 
 
-def take(addresses: dict[str, str], folder: pathlib.Path, width: int, scheme: str) -> None:
-    """Writes a picture of each address, under its name."""
-    from playwright.sync_api import sync_playwright  # here: it is for this script alone
+@contextlib.contextmanager
+def browser_context(width: int, scheme: str) -> Iterator[Any]:
+    """A browser's context for pages, until the end."""
+    from playwright.sync_api import sync_playwright  # here: it is for pictures alone
 
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as run:
         browser = run.chromium.launch(executable_path=path, args=FLAGS.split())
         size = {"width": width, "height": 700}
-        context = browser.new_context(viewport=size, color_scheme=scheme)
+        yield browser.new_context(viewport=size, color_scheme=scheme)
+        browser.close()
+
+
+def take(addresses: dict[str, str], folder: pathlib.Path, width: int, scheme: str) -> None:
+    """Writes a picture of each address, under its name."""
+    with browser_context(width, scheme) as context:
         for name, address in addresses.items():
             page = context.new_page()
             page.goto(address)
             page.wait_for_function("window.Bokeh && Bokeh.documents.length > 0")
+            page.evaluate(NO_TOOLBARS)
             page.wait_for_timeout(SETTLED)
             page.screenshot(path=folder / f"{name}.png", full_page=True)
             page.close()
-        browser.close()
 
 
 def main() -> None:

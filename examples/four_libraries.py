@@ -246,6 +246,7 @@ def draw(file: str, found: np.ndarray, truth: np.ndarray) -> None:
             JOINTS, conductivities(coefficients), color=colour, legend_label=name, line_width=2
         )
     plot.scatter(POSITIONS[SENSED], 0.0, marker="triangle", size=8, color="grey")
+    plot.yaxis.axis_label = "conductivity"
     plot.xaxis.axis_label = "along the rod; triangles are thermistors"
     save(plot, file, INLINE, "Conductivity of a rod")
 

@@ -191,12 +191,13 @@ def draw(file: str, images: dict[str, np.ndarray], history: list[float]) -> None
         seams = ([CUT[1][0]] * 2, [0, SIZE]), ([0, SIZE], [CUT[0][0]] * 2)
         for x, y in seams:
             plot.line(x, y, color="white", line_dash="dashed")
+        plot.xaxis.axis_label = plot.yaxis.axis_label = "cell"
         pictures.append(plot)
-    pictures[-1].add_layout(ColorBar(color_mapper=colours), "right")
-    pictures[-1].width = 450
-    fall = figure(title="misfit", width=830, height=260, y_axis_type="log", toolbar_location=None)
-    fall.line(list(range(len(history))), history, line_width=2)
-    fall.xaxis.axis_label = "evaluation"
+    pictures[-1].add_layout(ColorBar(color_mapper=colours, title="cells² a step"), "right")
+    pictures[-1].width = 470
+    fall = figure(title="misfit", width=850, height=260, y_axis_type="log", toolbar_location=None)
+    fall.line(list(range(len(history))), [each / history[0] for each in history], line_width=2)
+    fall.xaxis.axis_label, fall.yaxis.axis_label = "evaluation", "of the first one"
     save(column(row(*pictures), fall), file, INLINE, "Diffusivity of a plate")
 
 

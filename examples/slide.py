@@ -398,11 +398,12 @@ def draw(name: str, told: dict[str, list[Told]], times: dict[str, list[float]], 
     from bokeh.resources import INLINE
 
     sizes = SIZES[: len(times["dense"])]
-    axes = {"width": 560, "height": 420}
+    axes = {"width": 560, "height": 420, "toolbar_location": None}
     left = figure(title=f"Precision@1, {name}", y_range=(0.0, 1.0), **axes)
     left.xaxis.axis_label, left.yaxis.axis_label = "seconds of training", "precision@1"
     right = figure(title="Time of a step", x_axis_type="log", y_axis_type="log", **axes)
     right.xaxis.axis_label, right.yaxis.axis_label = "output neurons", "milliseconds"
+    right.yaxis.ticker = [1, 2, 5, 10, 20, 50, 100, 200, 500]
     right.xaxis.ticker, right.xaxis.minor_tick_line_color = sizes, None
     right.xaxis.major_label_overrides = {size: f"{size:,}" for size in sizes}
     for kind, colour in zip(KINDS, ("#1b9e77", "#d95f02", "#7570b3"), strict=True):

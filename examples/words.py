@@ -182,6 +182,7 @@ def draw(told: list[Progress], guesses: dict[str, float], path: str) -> None:
         y_axis_label="share of words with the right number of syllables",
         width=800,
         height=450,
+        toolbar_location=None,
         y_range=(0.0, 1.0),
     )
     steps = [each.step for each in told]

@@ -13,9 +13,11 @@ import pytest
 import daskgrad as dg
 
 ADAPTERS = ("flat", "flat_residuals")  # the others need libraries of their own
+MODULES = "integrate interpolate linalg optimize signal sparse sparse.linalg special stats".split()
 OTHERS = {
     *(f"dg.adapters.{name}" for name in dir(dg.adapters) if name not in ADAPTERS),
     "dg.dashboards.mount",
+    *(f"dg.scipy.{name}" for name in MODULES),
 }
 PUBLIC = {
     **{f"dg.{name}": getattr(dg, name) for name in dg.__all__},

@@ -91,4 +91,6 @@ def test_every_example_is_in_the_gallery():
     gallery = (ROOT / "docs" / "gallery.md").read_text()
     examples = sorted((ROOT / "examples").glob("[a-z]*.py"))
     assert len(examples) > 5
-    assert [path.name for path in examples if f"`examples/{path.name}`" not in gallery] == []
+    parts = ("{{download}}`examples/{}.py <", "include}} ../examples/{}.py")
+    wanted = [part.format(path.stem) for path in examples for part in parts]
+    assert [part for part in wanted if part not in gallery] == []

@@ -134,6 +134,10 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     TypeError
         if ``fun`` is not a function, or the tree has complex numbers, or no float ones.
 
+    See Also
+    --------
+    daskgrad.value_and_grad, daskgrad.hvp, flat_residuals
+
     Examples
     --------
     >>> from scipy.optimize import minimize
@@ -235,6 +239,10 @@ def flat_residuals(
         residuals that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``;
         ``method="lm"`` takes dense matrices alone) and ``operator``; the point as a vector; and the
         function that turns a vector into a pytree. Raises as ``flat``.
+
+    See Also
+    --------
+    flat, daskgrad.jacobian
 
     Examples
     --------

@@ -241,6 +241,10 @@ def array(x: Any, chunks: Any = None) -> Array:
     ValueError
         if chunks do not add up, or the chunks of a dask Array are not known.
 
+    See Also
+    --------
+    grid, reduce_sum
+
     Examples
     --------
     >>> def variance(x):

@@ -157,6 +157,10 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
         if there are more blocks along an axis than entries, sizes do not add up, arrays have
         different shapes, or ``blocks`` is missing, or passed with a dask Array or a grid.
 
+    See Also
+    --------
+    map_overlap, array
+
     Examples
     --------
     >>> def total(plate):

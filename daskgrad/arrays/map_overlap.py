@@ -212,6 +212,10 @@ def map_overlap(
         if grids have different blocks, a block is smaller than the edges that it sends, or the
         boundary is unknown; when it runs, if the step returns another shape.
 
+    See Also
+    --------
+    grid, scan
+
     Examples
     --------
     >>> def smooth(u):  # one more entry on either side

@@ -163,6 +163,10 @@ def value_and_grad(
     ValueError
         if ``argnums`` names an argument that the call does not have.
 
+    See Also
+    --------
+    grad, vjp, hvp, per_item, adapters.flat
+
     Examples
     --------
     >>> def objective(weights, data):
@@ -241,6 +245,16 @@ def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callabl
     """A function that returns the gradient of ``fun`` alone.
 
     It costs as much as ``value_and_grad``, which documents the arguments, results and errors.
+
+    Returns
+    -------
+    function
+        Of the arguments of ``fun``: the gradient, in the structure of the argument that ``argnums``
+        names; a tuple of gradients for a sequence of numbers.
+
+    See Also
+    --------
+    value_and_grad, vjp
 
     Examples
     --------

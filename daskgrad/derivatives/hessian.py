@@ -57,6 +57,15 @@ def hvp(
     Source: the gradient of ⟨∇f(x), v⟩ (A. Griewank and A. Walther, "Evaluating Derivatives", 2008,
     section 5.1).
 
+    Returns
+    -------
+    tuple
+        Gradients and products: a pair of tuples, with an entry for each primal.
+
+    See Also
+    --------
+    hessian, gnvp
+
     Examples
     --------
     >>> x, direction = np.array([2.0, 3.0, 4.0]), np.array([1.0, 0.0, 0.0])
@@ -125,6 +134,15 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     Hessian-vector product for each entry of the arguments, and so as many runs of each model; some
     for each thread are evaluated at once. Raises as ``value_and_grad``.
 
+    Returns
+    -------
+    function
+        Of the arguments of ``fun``: the Hessian.
+
+    See Also
+    --------
+    hvp, jacobian, adapters.flat
+
     Examples
     --------
     >>> dg.hessian(lambda x: dg.delayed(np.prod)(x))(np.array([2.0, 3.0, 4.0]))
@@ -173,6 +191,15 @@ def gnvp(
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
     of nodes, and ``loss`` takes their values and returns one real number; both call models. Returns
     and raises as ``hvp``. The models of the residuals run once.
+
+    Returns
+    -------
+    tuple
+        Gradients and products: a pair of tuples, with an entry for each primal.
+
+    See Also
+    --------
+    hvp, jacobian
 
     Examples
     --------

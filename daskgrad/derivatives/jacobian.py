@@ -68,6 +68,10 @@ def jacobian(
         The products are computed in parallel tasks, several in each, or the Jacobian of a model in
         one.
 
+    See Also
+    --------
+    hessian, vjp, jvp, adapters.flat_residuals
+
     Notes
     -----
     The structure follows from the graph and from the calls of NumPy that the models make, and not

@@ -54,6 +54,10 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     NotImplementedError
         if a model has a rule of its own for gradients only (``custom_vjp``).
 
+    See Also
+    --------
+    vjp, jacobian
+
     Examples
     --------
     >>> x, direction = np.array([2.0, 3.0]), np.array([1.0, 0.0])

@@ -47,6 +47,10 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
         The value, and the gradients in the structure of ``wrt``; compute them together with
         ``dask.compute(value, gradients)``, or each model's forward runs once for each of them.
 
+    See Also
+    --------
+    variable, value_and_grad
+
     Examples
     --------
     >>> x = dg.variable(np.array([1.0, 2.0]))

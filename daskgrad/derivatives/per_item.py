@@ -87,6 +87,10 @@ def per_item(
     ValueError
         if ``gradient`` is unknown, and as ``map_sum`` does.
 
+    See Also
+    --------
+    map_sum, jacobian
+
     Examples
     --------
     >>> items = [1.0, 2.0, 3.0]

@@ -63,6 +63,10 @@ def visualize(
     TypeError, ValueError
         as ``value_and_grad``, and for a file whose format is unknown.
 
+    See Also
+    --------
+    explain, report
+
     Examples
     --------
     >>> total = dg.delayed(np.sum, name="total")

@@ -58,6 +58,11 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     ``sparse``: the arrays whose cotangents should be ``Rows``, as for ``value_and_grad``; from
     stacked cotangents come lists of ``Rows``.
 
+    Returns
+    -------
+    tuple
+        The value, and the pullback.
+
     Raises
     ------
     TypeError
@@ -67,6 +72,10 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
         from the pullback, if the cotangent has a different structure or shape than the value.
     NondeterministicModelError
         from the pullback, if the forward pass ran again and its value was different.
+
+    See Also
+    --------
+    jvp, value_and_grad, jacobian
 
     Examples
     --------

@@ -47,10 +47,10 @@ def finite_difference(
     name:
         its name in task keys, errors and the dashboard; the function's name if not given.
 
-    Forward mode evaluates in one direction, in which no number moves by more than its h. There are
-    first derivatives only: second ones are an error (``dg.gnvp`` needs none of its residuals).
-    Complex arguments count twice, and need "central". The dense Jacobian of a call is kept until
-    the backward pass.
+    Returns
+    -------
+    function
+        The model: it takes the arguments of ``fun``, and returns a node.
 
     Raises
     ------
@@ -61,6 +61,17 @@ def finite_difference(
     ValueError
         if the method is unknown, the step is not a positive number, or the size of the value
         changes with the arguments.
+
+    See Also
+    --------
+    custom_vjp, implicit
+
+    Notes
+    -----
+    Forward mode evaluates in one direction, in which no number moves by more than its h. There are
+    first derivatives only: second ones are an error (``dg.gnvp`` needs none of its residuals).
+    Complex arguments count twice, and need "central". The dense Jacobian of a call is kept until
+    the backward pass.
 
     Examples
     --------

@@ -76,6 +76,12 @@ def delayed(
         ``value_and_grad`` does. Nothing is traced, so ``fun`` may do anything. There are no second
         derivatives. A right gradient is not promised: ``dg.check_grads`` checks it.
 
+    Returns
+    -------
+    function
+        The model: it takes the arguments of ``fun`` and returns a node. A decorator without
+        ``fun``.
+
     Raises
     ------
     TypeError
@@ -85,6 +91,10 @@ def delayed(
         is to be compiled; if a model with its own gradient is to be compiled, or has a backend.
     ModuleNotFoundError
         if the backend's library is not installed; the message names the extra.
+
+    See Also
+    --------
+    custom_vjp, finite_difference, register_backend, explain
 
     Examples
     --------

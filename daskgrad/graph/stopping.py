@@ -39,6 +39,17 @@ def stop_gradient(x: Any) -> Any:
         no backward tasks); within a model any array or number of its backend. Anything else is
         returned as it is.
 
+    Returns
+    -------
+    Any
+        ``x``, as a constant.
+
+    See Also
+    --------
+    value
+
+    Notes
+    -----
     Nobody notices a derivative that is zero because everything was stopped: there is a warning if
     the output does not depend on an argument in the graph, and none within a model. Values that
     reach a model through a closure or a global are constants without ``stop_gradient``.
@@ -61,11 +72,20 @@ def value(x: Any) -> Any:
     The result is a constant, without a warning: ``x * dg.value(x)`` has the derivative
     ``dg.value(x)``. ``dg.check_grads`` finds this.
 
+    Returns
+    -------
+    Any
+        ``x``, with plain numbers and arrays for its leaves.
+
     Raises
     ------
     TypeError
         if ``x`` is a node, which has no value yet (outside of models call ``.compute()``), and
         within a JAX model, which is compiled for shapes without values.
+
+    See Also
+    --------
+    stop_gradient
 
     Examples
     --------

@@ -357,6 +357,11 @@ def variable(value: Any, name: str | None = None) -> Any:
     ``dg.array(x)`` and ``dg.grid(x)`` take the variable, and ``dg.differentiate`` returns its
     gradient as a dask Array of the same chunks.
 
+    Returns
+    -------
+    Variable
+        The leaf, which functions and models take in the place of its value.
+
     Raises
     ------
     TypeError
@@ -366,6 +371,10 @@ def variable(value: Any, name: str | None = None) -> Any:
     ValueError
         for a broadcast array with a copy of more than a gigabyte, and for a dask Array with unknown
         chunks.
+
+    See Also
+    --------
+    differentiate, delayed
 
     Examples
     --------

@@ -73,10 +73,10 @@ def scan(
     name:
         its name in task keys, errors and the dashboard; the step's if not given.
 
-    Outside of models a loop is up to 16 tasks in each pass, of consecutive steps, one after the
-    other. The states that a task keeps are part of its result, which Dask may spill to disk;
-    ``checkpoints`` counts all of them. Several loops at a time keep as many states each. If a
-    worker dies, a loop is repeated from the last state that another worker has.
+    Returns
+    -------
+    Node
+        The last state, or a pair of it and the outputs; inside a model, the value itself.
 
     Raises
     ------
@@ -89,6 +89,17 @@ def scan(
         positive or both given, or ``outputs`` is unknown.
     NondeterministicModelError
         when it runs, if a step that runs again returns a different state.
+
+    See Also
+    --------
+    map_sum, map_overlap
+
+    Notes
+    -----
+    Outside of models a loop is up to 16 tasks in each pass, of consecutive steps, one after the
+    other. The states that a task keeps are part of its result, which Dask may spill to disk;
+    ``checkpoints`` counts all of them. Several loops at a time keep as many states each. If a
+    worker dies, a loop is repeated from the last state that another worker has.
 
     Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
     Software 26, 2000.

@@ -169,6 +169,10 @@ def replicate(array: Any) -> np.ndarray:
         by ``update``, while another thread calls a function of ``value_and_grad``, ``grad`` or
         ``per_item`` with it, over placed items.
 
+    See Also
+    --------
+    place, Rows
+
     Examples
     --------
     >>> table = dg.replicate(np.ones((1000, 2)))  # on a cluster each worker keeps a copy

@@ -387,6 +387,10 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
         if the items, or a collection in the zip, are anything else (variables, nodes, shards),
         there are no items, lengths differ, or the grainsize is not a number of items.
 
+    See Also
+    --------
+    Shards, map_sum, replicate, zip
+
     Examples
     --------
     >>> with dg.place(list(np.eye(3))) as shards:  # on the workers of the active client, if any

@@ -99,6 +99,11 @@ def map_sum(
         the sum's name in task keys, errors, the dashboard and the workers' events; the model's if
         not given.
 
+    Returns
+    -------
+    Node
+        The sum; inside a model, the value itself.
+
     Raises
     ------
     ValueError
@@ -108,6 +113,10 @@ def map_sum(
     TypeError
         if ``items`` is anything else, items or arguments hold iterators, terms are not numbers, or
         the name is not a string.
+
+    See Also
+    --------
+    map_mean, reduce_sum, zip, place, per_item
 
     Examples
     --------
@@ -136,6 +145,15 @@ def map_mean(
     a further node, whose tasks are called "mean" if no ``name`` is given. Tasks beside the sum
     count the elements of a bag. The mean of integers and booleans is a float. All items count
     equally: a weighted mean is a quotient of two sums.
+
+    Returns
+    -------
+    Node
+        The mean; inside a model, the value itself.
+
+    See Also
+    --------
+    map_sum, reduce_sum
 
     Examples
     --------
@@ -174,6 +192,15 @@ def reduce_sum(
     which pandas may change when a partition moves): with "auto" neither on workers nor on the
     scheduler. Collections that are zipped with placed items are cut as these are.
 
+    Returns
+    -------
+    Node
+        The sum; inside a model, the value itself.
+
+    See Also
+    --------
+    map_sum, zip, place
+
     Examples
     --------
     >>> def partial_sum(items, x):  # of a slice, as in Stan
@@ -191,6 +218,10 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
     ``summation`` is as in ``map_sum``, for the value alone: contributions to the gradient of one
     variable come from several consumers, and are added pairwise. ``name`` names its tasks, "sum" if
     not given. The sum of a single node is that node.
+
+    See Also
+    --------
+    map_sum, reduce_sum
 
     Examples
     --------

@@ -61,15 +61,21 @@ def zip(*collections: Any) -> Zip:
         whose items are differentiated. Bags and dataframes can be zipped only with each other, if
         they have the same number of partitions.
 
-    Beside placed items, collections in this process travel with every evaluation, or once if they
-    are large and stay the same. Beside a sample of placed items (``Shards.sample``), an array with
-    a row for each placed item gives the drawn items' rows. With several placed collections the sum
-    is a task graph: place them together, ``dg.place(dg.zip(a, b))``, whose items are tuples.
-
     Raises
     ------
     ValueError
         if there are no collections, or their lengths or numbers of partitions differ.
+
+    See Also
+    --------
+    map_sum, reduce_sum, place
+
+    Notes
+    -----
+    Beside placed items, collections in this process travel with every evaluation, or once if they
+    are large and stay the same. Beside a sample of placed items (``Shards.sample``), an array with
+    a row for each placed item gives the drawn items' rows. With several placed collections the sum
+    is a task graph: place them together, ``dg.place(dg.zip(a, b))``, whose items are tuples.
 
     Examples
     --------

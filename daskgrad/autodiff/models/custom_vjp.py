@@ -115,6 +115,15 @@ class custom_vjp(Rule):
     ``modes=["reverse"]`` if there is no ``jvp``). Complex numbers follow autograd's convention.
     Source of the interface: JAX's ``custom_vjp``.
 
+    Returns
+    -------
+    function
+        The function; ``defvjp`` and ``defjvp`` give it its rules.
+
+    See Also
+    --------
+    implicit, finite_difference, check_grads
+
     Examples
     --------
     >>> @dg.custom_vjp

@@ -56,6 +56,10 @@ def debug_nans() -> Iterator[None]:
     FloatingPointError
         from an evaluation within the context.
 
+    See Also
+    --------
+    check_grads, explain
+
     Examples
     --------
     >>> with dg.debug_nans():

@@ -70,6 +70,10 @@ def implicit(
     TypeError
         if the residual or x is not real.
 
+    See Also
+    --------
+    custom_vjp, finite_difference
+
     Examples
     --------
     >>> def newton(a):  # finds the square root

@@ -110,6 +110,10 @@ class Rows:
     ValueError
         if axes, indices or values do not fit the shape.
 
+    See Also
+    --------
+    value_and_grad, replicate, optim.SGD
+
     Examples
     --------
     >>> table, chosen = np.ones((1_000_000, 2)), np.array([7, 3, 7])

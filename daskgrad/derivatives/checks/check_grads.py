@@ -67,6 +67,10 @@ def check_grads(
         (``taylor_rates``), and the first model of the graph with a wrong derivative: each active
         call, and each item of a sum, is checked alone, in this process.
 
+    See Also
+    --------
+    taylor_rates, debug_nans
+
     Examples
     --------
     >>> dg.check_grads(dg.delayed(lambda x: np.sum(np.sin(x))))(np.ones(3))  # or an AssertionError

@@ -44,6 +44,10 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
         must vouch for the model; or the reason, with file and line, why the model is traced at each
         call.
 
+    See Also
+    --------
+    delayed, visualize
+
     Examples
     --------
     >>> dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3))

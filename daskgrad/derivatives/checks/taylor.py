@@ -53,6 +53,10 @@ def taylor_rates(fun: Callable, order: int = 1, seed: int = 0) -> Callable[..., 
     TypeError
         if arguments or values are not real numbers in double precision.
 
+    See Also
+    --------
+    check_grads
+
     Examples
     --------
     >>> rates = dg.taylor_rates(dg.delayed(lambda x: np.sum(np.exp(x))))(np.ones(3))
