@@ -30,7 +30,7 @@ def draw_as_text(
     results: Mapping[Any, str],
     filename: str | None,
 ) -> "Mermaid":
-    """The same boxes, as the text of a flowchart."""
+    """The boxes as the text of a flowchart."""
     boxes, texts, _ = boxed(inputs, pairs, results)
     hues = hues_of(boxes)
     lines = ["flowchart TD"]

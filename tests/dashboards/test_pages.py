@@ -118,6 +118,10 @@ def test_direct_calls_and_recorded_runs_are_counted(mounted):
     assert sorted(records.models["likely"].blocks) == [0, 1, 2, 3]
 
 
+def calls_of(evaluation):
+    return sum([count.calls for count in evaluation.counts.values()])
+
+
 @pytest.mark.parametrize("seconds", [60.0, -60.0])
 def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, seconds):
     """The pages see what workers evaluate directly, and what runs in the client or, when the time
@@ -129,10 +133,11 @@ def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, seconds)
         gradient = dg.grad(lambda x: dg.map_sum(likely, shards, x) + dg.delayed(total)(x))
         for _ in range(3):
             gradient(X)
-        evaluations = records.evaluations
-        wait_until(lambda: len(evaluations) == 3 and all(e.is_done for e in evaluations.values()))
+        evaluations = records.evaluations.values()
+        wait_until(lambda: [calls_of(evaluation) for evaluation in evaluations] == [12] * 3)
     assert records.evaluation_count == 3
-    for evaluation in evaluations.values():
+    for evaluation in evaluations:
+        assert evaluation.is_done
         shown = {kind: count.shown for kind, count in evaluation.counts.items() if count.calls}
         assert shown == {
             (stage, model): (calls, calls)
