@@ -168,6 +168,20 @@ def test_scaling_counts_the_clients_bytes(tmp_path):
         assert row["client processor seconds"] > 0.0
 
 
+def test_many_workers_counts_messages(tmp_path):
+    printed, content = run("many_workers", tmp_path)
+    assert [row["workers"] for row in content["workers"]] == [1, 2, 4]
+    for row in content["workers"]:
+        costs = row["costs"]
+        losses = {"first loss", "loss", "new worker"} if row["workers"] > 1 else set()
+        assert set(costs) == {"place", "call", "large", "step", *losses}
+        assert all(cost["messages"] >= 2 * row["workers"] for cost in costs.values())
+    assert costs["large"]["messages"] < costs["call"]["messages"]  # along a tree
+    assert [row["nodes"] for row in content["graphs"]] == [10, 100]
+    assert set(content["many items"]["costs"]) == {"place", "call", *losses}
+    assert "| items a worker |" in printed
+
+
 def test_without_jax_its_benchmark_says_so(tmp_path):
     hidden = "import importlib.util as u, runpy, sys; u.find_spec = lambda name: None; "
     script = f"sys.argv[1:] = []; runpy.run_path({str(JAX_SUMS)!r}, run_name='__main__')"

@@ -9,7 +9,7 @@ import hashlib
 import io
 import pickle
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -69,12 +69,13 @@ SentEntries = Mapping[str, Mapping[str, Frames]]
 POINT, ROWS = "point", "rows"  # entries of one request; all others go into the workers' stores
 
 
-def frame_entries(sent: SentEntries, addresses: Container[str]) -> dict[str, dict[str, Frames]]:
+def frame_entries(sent: SentEntries, addresses: Iterable[str]) -> dict[str, dict[str, Frames]]:
     """Entries for these workers, and for all, as a message holds them."""
+    wanted = {"", *addresses}
     return {
         address: {name: frame_message(frames) for name, frames in entries.items()}
         for address, entries in sent.items()
-        if not address or address in addresses
+        if address in wanted
     }
 
 
