@@ -87,8 +87,9 @@ EVENTS = {  # and how often each is drawn
 }
 OF_ALL = ("all killed", "cluster restarted")
 IN_A_ROUND = (2, 5, 3)  # how often none, one and two are drawn
-BLOCK = 100  # programs, of which one worker is spared in every second block
+BLOCK = 50  # programs, of which one worker is spared in every second block
 TRIES = 5  # for a round
+FRAMES = 6  # of an error are shown
 MOST = 10  # troubles, after which a run ends
 QUICK = 3  # programs
 DOCUMENTED = (  # types and first words, as in docs/troubleshooting.md
@@ -177,9 +178,8 @@ def print_stacks(client: Client, folder: Path) -> None:
     faulthandler.dump_traceback(sys.stdout)
     for name, pid in pids.items():
         path = folder / f"stacks.{pid}"
-        print(
-            f"--- {name}, process {pid}\n{path.read_text() if path.exists() else '?'}", flush=True
-        )
+        text = path.read_text() if path.exists() else "?"
+        print(f"--- {name}, process {pid}\n{text}", flush=True)
 
 
 # ------------------------------------------------------------------------------------- the events
@@ -250,7 +250,7 @@ class Tally:
 
     def trouble(self, *what: Any) -> None:
         self.troubles.append(Trouble(*what))
-        print("WRONG: seed {}, round {} ({}): {}".format(*what), flush=True)
+        print("WRONG: --seed {}, round {} ({}): {}".format(*what), flush=True)
 
     def progress(self) -> None:
         """A line every minute."""
@@ -259,7 +259,8 @@ class Tally:
             print(self.line(), flush=True)
 
     def line(self) -> str:
-        sizes = ", ".join(f"{self.samples[-1][name]:.0f} {name}" for name in LEAKS)
+        last = self.samples[-1:]
+        sizes = ", ".join(f"{sample[name]:.0f} {name}" for sample in last for name in LEAKS)
         return (
             f"{self.minutes:5.1f} min: {self.programs} programs, {self.rounds} rounds, "
             f"{self.count} events, {len(self.troubles)} wrong; {sizes}"
@@ -277,10 +278,11 @@ class Chaos:
         signal.signal(signal.SIGUSR2, self._interrupt)
         signal.signal(signal.SIGALRM, self._give_up)
         self._watch("nothing", 1)
-        with dask.config.set(scheduler="sync"):
-            self._twins = chaos_models.Keepsakes(lambda call: call())
 
     def start(self) -> None:
+        """Makes what is held from now on, and its twin without a cluster."""
+        with dask.config.set(scheduler="sync"):
+            self._twins = chaos_models.Keepsakes(lambda call: call())
         with self._limited():
             self._keepsakes = chaos_models.Keepsakes(self._attempt)
             self._use_keepsakes()
@@ -298,8 +300,8 @@ class Chaos:
             with self._limited():
                 self._use_keepsakes()
         except Exception as error:
-            text = "".join(traceback.format_exception(error))
-            self._tally.trouble(seed, self._round, self._names, text)
+            self.trouble("".join(traceback.format_exception(error, limit=-FRAMES)))
+            self.start()
         with self._limited():
             self._settle()
         self._tally.programs += 1
@@ -385,7 +387,7 @@ class Chaos:
             for plan in events:
                 self._happen(plan, over)
         except Exception as error:
-            self.trouble("".join(traceback.format_exception(error)))
+            self.trouble("".join(traceback.format_exception(error, limit=-FRAMES)))
         finally:
             self._watch("nothing", 1)
 
@@ -502,10 +504,6 @@ class Growth(NamedTuple):
     slope: float
     error: float
 
-    @property
-    def least(self) -> float:
-        return self.slope - 2.0 * self.error
-
 
 def growth(runs: Iterable[Sequence[tuple[float, float]]]) -> Growth:
     """One slope for some runs of points; means of BATCH points are taken to be independent."""
@@ -523,8 +521,12 @@ def growth(runs: Iterable[Sequence[tuple[float, float]]]) -> Growth:
     return Growth(1e3 * slope, 1e3 * math.sqrt(numpy.sum((y - slope * x) ** 2) / free / (x @ x)))
 
 
+def warm(samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    return samples[len(samples) // 4 :]
+
+
 def growths(samples: Sequence[dict[str, Any]]) -> dict[str, Growth]:
-    late = samples[len(samples) // 4 :]
+    late = warm(samples)
     runs = {name: [[(s["events"], s[name]) for s in late]] for name in LEAKS}
     pids = {pid for sample in late for pid in sample["old workers"]}
     runs["workers MB"] = [
@@ -541,15 +543,16 @@ def printed(tally: Tally, found: dict[str, Growth]) -> str:
     rows = [
         (
             name,
-            f"{tally.samples[len(tally.samples) // 4][name]:.1f}",
-            f"{tally.samples[-1][name]:.1f}",
+            f"{first[name]:.1f}",
+            f"{last[name]:.1f}",
             f"{each.slope:.2f} ± {each.error:.2f}",
             f"{each.slope * a_minute:.2f} ± {each.error * a_minute:.2f}",
         )
+        for first, last in zip(warm(tally.samples)[:1], tally.samples[-1:], strict=True)
         for name, each in found.items()
     ]
-    header = ("", "after warm-up", "at the end", "in 1,000 events", "in 1,000 minutes")
-    troubles = ["seed {}, round {} ({}): {}".format(*each) for each in tally.troubles]
+    header = ("", "warm", "at the end", "1,000 events add", "a minute adds, in thousandths (kB)")
+    troubles = ["--seed {}, round {} ({}): {}".format(*each) for each in tally.troubles]
     parts = [
         tally.line(),
         table(("event", "times"), [*events, ("came too late", str(tally.missed))]),
@@ -561,12 +564,15 @@ def printed(tally: Tally, found: dict[str, Growth]) -> str:
 
 
 def make_claims(tally: Tally, found: dict[str, Growth]) -> list[Claim]:
-    text = "{} that 1,000 events add, less twice the standard error"
-    return [
+    claims = [
         at_least("events", tally.count, 1),
         at_most("other bits, errors, hangs and things left", len(tally.troubles), 0),
-        *[at_most(text.format(n), each.least, LEAKS[n]) for n, each in found.items()],
     ]
+    for name, (slope, error) in found.items():
+        if not math.isnan(error):
+            text = f"{name} that 1,000 events add, less twice the standard error"
+            claims.append(at_most(text, slope - 2.0 * error, LEAKS[name]))
+    return claims
 
 
 def draw(tally: Tally, stated: str) -> Any:
