@@ -145,7 +145,8 @@ def cluster(folder: Path) -> Iterator[Client]:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     get_mp_context().set_forkserver_preload(["distributed", "chaos_models"])
     address = {"host": "127.0.0.1", "dashboard": False}
-    scheduler = {"cls": Scheduler, "options": {"scheduler_kwargs": address}}
+    own = {**address, "scheduler_file": str(folder / "scheduler")}
+    scheduler = {"cls": Scheduler, "options": {"scheduler_kwargs": own, "timeout": LIMIT}}
     options = {"nthreads": 1, "memory_limit": 0, "local_directory": str(folder), **address}
     worker = {"cls": Nanny, "options": options}
     spec = SpecCluster(scheduler=scheduler, worker=worker, workers={}, silence_logs=50)
