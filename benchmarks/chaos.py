@@ -296,7 +296,9 @@ class Chaos:
         """Runs a program with its events, compares, and looks at what is left."""
         self._seed, self._round = seed, 0
         try:
-            self._run_rounds(*expected(seed))
+            with self._limited():
+                undisturbed = expected(seed)
+            self._run_rounds(*undisturbed)
             self._names += ", then the keepsakes"
             with self._limited():
                 self._use_keepsakes()
@@ -430,7 +432,8 @@ class Chaos:
 
     def _victim(self, plan: Plan, watch: survivors.Watch) -> str:
         """A worker whose model waits, if there is one that is not spared; else any."""
-        found = processes(self._client)
+        running = wait_until(lambda: clusters.running(self._client))
+        found = {a: pid for a, pid in processes(self._client).items() if a in running}
         if is_spared(self._seed) and len(found) > 1:
             del found[next(iter(found))]
         pids = {pid for _, pid in watch.gate.arrived()}
@@ -589,16 +592,16 @@ def draw(tally: Tally, stated: str) -> Any:
 def run_all(seeds: Iterator[int], tally: Tally) -> None:
     """Runs programs, on another cluster after a hang."""
     for seed in seeds:
-        with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as client:
-            chaos = Chaos(client, Path(folder), tally)
-            try:
+        try:
+            with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as client:
+                chaos = Chaos(client, Path(folder), tally)
                 chaos.start()
                 for number in itertools.chain([seed], seeds):
                     chaos.program(number)
                 chaos.close()
-            except Hang as hang:
-                chaos.trouble(f"hang: {hang}")
-            signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)  # for what is closed, too
+                signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)  # for what is closed, too
+        except Hang as hang:
+            chaos.trouble(f"hang: {hang}")
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
@@ -642,6 +645,7 @@ def main() -> int:
     claims = make_claims(tally, found)
     code = finish("chaos", arguments, content, claims, functools.partial(draw, tally))
     (arguments.results / "chaos.txt").write_text(f"{text}\n")
+    faulthandler.dump_traceback_later(LIMIT, exit=True)  # the process may wait as it ends
     return code or int(bool(tally.troubles))
 
 
