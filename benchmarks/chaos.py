@@ -110,6 +110,7 @@ LEAKS = {  # the most that may be added by 1,000 events
 }
 BATCH = 10  # programs
 WARM = 10  # programs that a worker has run before its memory counts
+ROOMS = ["daskgrad.arrays.map_overlap", "daskgrad.derivatives.vjp", "daskgrad.loops.scan"]
 CALM = {
     **clusters.FRAIL,
     "daskgrad.compile": False,  # a compiled model leaves reports out
@@ -143,7 +144,7 @@ def cluster(folder: Path) -> Iterator[Client]:
     """A client of a new cluster, all of whose processes can write their stacks to the folder."""
     os.environ["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    get_mp_context().set_forkserver_preload(["distributed", "chaos_models"])
+    get_mp_context().set_forkserver_preload(["distributed.nanny", "chaos_models", *ROOMS])
     address = {"host": "127.0.0.1", "dashboard": False}
     own = {**address, "scheduler_file": str(folder / "scheduler")}
     scheduler = {"cls": Scheduler, "options": {"scheduler_kwargs": own, "timeout": LIMIT}}
