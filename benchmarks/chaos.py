@@ -445,9 +445,17 @@ class Chaos:
 
     def _settle(self) -> None:
         """Waits until the cluster is whole and empty, and notes what its processes take."""
+        cluster = self._client.cluster
         if too_many := list(processes(self._client))[WORKERS:]:
             self._client.retire_workers(too_many, close_workers=True)
-        clusters.whole_again(self._client, WORKERS)
+        try:
+            clusters.whole_again(self._client, WORKERS)
+        except AssertionError:
+            nannies = {n: (w.worker_address, w.status.name) for n, w in cluster.workers.items()}
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            statuses = {address: worker["status"] for address, worker in workers.items()}
+            self.trouble(f"no {WORKERS} workers: nannies {nannies}, workers {statuses}")
+            self._give_up()
         gc.collect()
         try:
             wait_until(lambda: all(map(operator.le, self._left(), self._held)))
