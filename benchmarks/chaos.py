@@ -163,8 +163,9 @@ def processes(client: Client) -> dict[str, int]:
     """The processes of the workers that there are, by address, the oldest first."""
     alive = {}
     for nanny in list(client.cluster.workers.values()):
-        with contextlib.suppress(psutil.Error, AttributeError, TypeError, ValueError):
-            alive[nanny.worker_address] = psutil.Process(nanny.pid)
+        with contextlib.suppress(psutil.Error):
+            if nanny.pid and nanny.worker_address:
+                alive[nanny.worker_address] = psutil.Process(nanny.pid)
     return {a: p.pid for a, p in sorted(alive.items(), key=lambda each: each[1].create_time())}
 
 

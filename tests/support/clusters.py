@@ -44,7 +44,7 @@ def client_of(frail):
         yield client
 
 
-ENDED = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+ENDED = (Status.closed, Status.failed)
 
 
 def whole_again(client, count=2):
@@ -54,7 +54,7 @@ def whole_again(client, count=2):
     def is_whole():
         ended = [name for name, nanny in [*cluster.workers.items()] if nanny.status in ENDED]
         for name in ended:  # else they would be kept; what is killed, a nanny starts again
-            cluster.worker_spec.pop(name, None)
+            cluster.workers.pop(name), cluster.worker_spec.pop(name, None)
         if ended or len(cluster.worker_spec) < count:
             cluster.scale(max(count, len(cluster.worker_spec)))
         found = running(client)
