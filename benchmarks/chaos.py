@@ -117,6 +117,7 @@ CALM = {
     "distributed.worker.multiprocessing-method": "forkserver",  # workers begin in half the time
     "distributed.worker.profile.enabled": False,
     # what Dask keeps for a while would grow all the time
+    "distributed.deploy.lost-worker-timeout": "2 minutes",
     "distributed.scheduler.events-cleanup-delay": "5s",
     "distributed.admin.low-level-log-length": 100,
     "distributed.admin.log-length": 100,
@@ -156,7 +157,23 @@ def cluster(folder: Path) -> Iterator[Client]:
         client.wait_for_workers(WORKERS, timeout=LIMIT)
         client.register_plugin(chaos_models.Reporter(folder))
         client.run_on_scheduler(chaos_models.write_stacks_to, folder)
+        client.run_on_scheduler(without_spans)
         yield client
+
+
+def without_spans(dask_scheduler: Any) -> None:
+    """Dask keeps the spans of all graphs, with their groups of tasks, as long as the scheduler."""
+    spans = dask_scheduler.extensions["spans"]
+    spans.observe_tasks, spans.heartbeat = lambda *_, **__: {}, lambda *_: None
+
+
+def tasks_left(dask_scheduler: Any) -> int:
+    """How many tasks there are. Work stealing keeps workers that have gone, with their tasks,
+    until the next theft."""
+    stealing = dask_scheduler.extensions["stealing"]
+    if not stealing.in_flight:
+        stealing.in_flight_occupancy.clear()
+    return len(dask_scheduler.tasks)
 
 
 def processes(client: Client) -> dict[str, int]:
@@ -470,7 +487,7 @@ class Chaos:
 
     def _left(self) -> tuple[int, int, int]:
         """Tasks, arrays and cotangents that the cluster holds."""
-        tasks = self._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+        tasks = self._client.run_on_scheduler(tasks_left)
         kept = self._client.run(chaos_models.kept, on_error="ignore").values()
         return tasks, max(n for n, _ in kept), max(n for _, n in kept)
 

@@ -55,7 +55,7 @@ def whole_again(client, count=2):
         ended = [name for name, nanny in [*cluster.workers.items()] if nanny.status in ENDED]
         for name in ended:  # else they would be kept; what is killed, a nanny starts again
             cluster.workers.pop(name), cluster.worker_spec.pop(name, None)
-        if ended or len(cluster.worker_spec) < count:
+        if len(cluster.workers) < count:
             cluster.scale(max(count, len(cluster.worker_spec)))
         found = running(client)
         if too_many := found[count:]:  # one that just holds what no other can take stays: again
