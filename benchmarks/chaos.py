@@ -114,6 +114,8 @@ ROOMS = ["daskgrad.arrays.map_overlap", "daskgrad.derivatives.vjp", "daskgrad.lo
 CALM = {
     **clusters.FRAIL,
     "daskgrad.compile": False,  # a compiled model leaves reports out
+    "daskgrad.wait.workers": f"{60 * SLOW:g}s",
+    "daskgrad.wait.answers": f"{60 * SLOW:g}s",
     "distributed.worker.multiprocessing-method": "forkserver",  # workers begin in half the time
     "distributed.worker.profile.enabled": False,
     # what Dask keeps for a while would grow all the time
