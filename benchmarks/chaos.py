@@ -1,39 +1,45 @@
-"""Workers killed at random moments of the backward pass: the same bits, and what a kill costs.
+"""Random programs while workers are killed, stopped and replaced, and the client is interrupted.
 
-    python benchmarks/chaos.py [--quick] [--kills N] [--rounds N] [--results DIR]
+    python benchmarks/chaos.py [--hours H | --seed S] [--quick] [--results DIR]
 
-What is done: on a cluster of two worker processes with nannies, one worker is killed (SIGKILL) at a
-random moment of the backward pass of a program, a hundred times, in programs that take turns:
+What is done: random programs (``chaos_models``) run on a cluster of three worker processes, whose
+scheduler is a process of its own. A program has six to twelve rounds over items of its own: value
+and gradient, ``jvp``, ``hvp`` and ``per_item`` of graphs, loops, grids and sums over placed items;
+forward passes and, rounds later, their pullbacks; steps of attached and replicated arrays. In most
+rounds something happens at the k-th model, pullback or tangent that begins in them (EVENTS): these
+wait at a gate, it happens, the gate opens. Round, k, event and worker are drawn from the
+program's seed. Two pullbacks and an attached array are held for the whole run, and used once after
+each program.
 
-- graph: value and gradient of a graph of models; every model's pullback waits for all models;
-- pullback: of ``dg.vjp``, called after the forward pass has ended; what the worker held of that is
-  lost, too;
-- loop: value and gradient of a loop of ``dg.scan``, in pieces that each keep some of four states;
-- domain: value and gradient of blocks of a grid that exchange their edges (``dg.map_overlap``);
-- placed sum: value and gradient of a sum over items that are on the workers, by direct calls; the
-  models of a sum are pulled back one by one, so a kill hits forward passes as well.
+What is compared: each round's result, bit by bit, with that of the same program without a cluster.
+Beside it only a documented error may come (DOCUMENTED); the round is then called again, and must be
+right. A round that takes more than LIMIT seconds is a hang: the stacks of client, scheduler and
+workers are printed, and another cluster goes on. After each program the cluster must hold no task
+of it, and workers no array.
 
-The moment is drawn uniformly from what the backward pass takes without a kill, from the first line
-that a pullback writes (``chaos_models``); the worker is drawn, too; both from a fixed seed. A kill
-after which no pullback wrote a line came too late: it does not count, and is repeated.
+What is measured: after each program the memory, file descriptors and threads of client (with the
+workers' nannies), scheduler and workers, and what Python's collector tracks in the client. The
+first quarter is warm-up; a line through the rest must not rise (LEAKS). Workers that are killed are
+young, so the oldest one is spared in every second BLOCK of programs; a worker's memory counts from
+the time when it was WARM, against its own mean.
 
-What is compared: every result, bit by bit, with that of the same program without a cluster. Any
-other bits, an error, or a run that takes more than LIMIT seconds make the exit code 1, also of a
-quick run.
-
-What is measured: the time of a run with a kill, beyond the median time of the same program without
-one. Before each kill, the restarted worker is waited for, and the program runs twice undisturbed;
-the second time is taken. The restart itself takes processor time from the worker that is left.
+The exit code is 1 if anything is wrong, also of a quick run. ``--seed`` replays one program.
 """
 
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
+import asyncio
 import contextlib
+import datetime
+import faulthandler
 import functools
+import gc
 import itertools
-import logging
+import math
+import operator
+import pickle
 import random
 import signal
 import statistics
@@ -41,349 +47,635 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
 import numpy
-from distributed import Client
+import psutil
+from distributed import Client, KilledWorker, Nanny, SpecCluster
+from distributed.deploy.subprocess import SubprocessScheduler
+from distributed.utils import get_mp_context
 
-import daskgrad as dg
-from chaos_models import Line, array_graph, domain, graph, loop, point, read, sum_of_terms
-from hosts import cluster, plain_environment
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+
+import clusters
+import survivors
+from waiting import SLOW, wait_until
+
+import chaos_models
+from hosts import plain_environment
 from report import Claim, at_least, at_most, finish, options, table
 
-LIMIT = 120.0  # seconds, of one run and of the wait for a worker
-POLL = 0.002  # seconds between two looks at the file
-TRIES = 5  # for each kill: some come too late
+LIMIT = 120.0 * SLOW  # seconds, of a round and of each wait between rounds
+WORKERS = 3
+EVENTS = {  # and how often each is drawn
+    "one killed": 10,
+    "interrupted": 6,
+    "stopped": 3,
+    "paused": 2,
+    "restarted": 2,
+    "retired": 2,
+    "new worker": 2,
+    "all killed": 1,
+    "cluster restarted": 1,
+}
+OF_ALL = ("all killed", "cluster restarted")
+IN_A_ROUND = (2, 5, 3)  # how often none, one and two are drawn
+BLOCK = 50  # programs, of which one worker is spared in every second block
+TRIES = 5  # for a round
+FRAMES = 6  # of an error are shown
+MOST = 10  # troubles, after which a run ends
+QUICK = 3  # programs
+DOCUMENTED = (  # types and first words, as in docs/troubleshooting.md
+    (KeyboardInterrupt, ""),
+    (KilledWorker, "Attempted to run task"),
+    (TimeoutError, "no task could run for"),
+    (TimeoutError, "no worker of"),
+)
+LEAKS = {  # the most that may be added by 1,000 events
+    "client MB": 2.0,
+    "scheduler MB": 2.0,
+    "workers MB": 2.0,
+    "client files": 2.0,
+    "scheduler files": 2.0,
+    "client threads": 2.0,
+    "scheduler threads": 2.0,
+    "client objects": 500.0,
+}
+BATCH = 10  # programs
+WARM = 10  # programs that a worker has run before its memory counts
+ROOMS = ["daskgrad.arrays.map_overlap", "daskgrad.derivatives.vjp", "daskgrad.loops.scan"]
 CALM = {
-    "distributed.deploy.lost-worker-timeout": "1h",  # else LocalCluster gives lost workers up
-    "distributed.scheduler.no-workers-timeout": f"{LIMIT:g}s",
+    **clusters.FRAIL,
+    "daskgrad.compile": False,  # a compiled model leaves reports out
+    "daskgrad.wait.workers": f"{60 * SLOW:g}s",
+    "daskgrad.wait.answers": f"{60 * SLOW:g}s",
+    "distributed.worker.multiprocessing-method": "forkserver",  # workers begin in half the time
+    "distributed.worker.profile.enabled": False,
+    # what Dask keeps for a while would grow all the time
+    "distributed.deploy.lost-worker-timeout": "2 minutes",
+    "distributed.scheduler.events-cleanup-delay": "5s",
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.admin.log-length": 100,
+    "distributed.admin.system-monitor.log-length": 20,
+    "logging.distributed": "critical",
 }
 
-Run = Callable[[], Any]
-
-# -------------------------------------------------------------------------------- the programs
+# ----------------------------------------------------------------------------------- the cluster
 
 
-class Program(NamedTuple):
-    """``prepared`` does what is not timed, and returns what is; its pullbacks write to the path."""
+class Scheduler(SubprocessScheduler):
+    """What it writes is read, or it would wait for a reader."""
 
-    name: str
-    prepared: Callable[[Any, Path], Run]
+    async def _start(self) -> None:
+        await super()._start()
+        self._reading = asyncio.ensure_future(self.process.stderr.read())
 
-
-def gradient_of_graph(numbers: Sequence[int], path: Path) -> Run:
-    return lambda: dg.value_and_grad(lambda x: graph(numbers, x, path))(point())
-
-
-def pullback_of_graph(numbers: Sequence[int], path: Path) -> Run:
-    value, pullback = dg.vjp(lambda x: array_graph(numbers, x, path), point())
-    return lambda: pullback(numpy.ones_like(value))
+    async def close(self) -> None:
+        self._reading.cancel()
+        await super().close()
 
 
-def gradient_of_loop(numbers: Sequence[int], path: Path) -> Run:
-    return lambda: dg.value_and_grad(lambda x: loop(numbers, x, path))(point())
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Client]:
+    """A client of a new cluster, all of whose processes can write their stacks to the folder."""
+    os.environ["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    get_mp_context().set_forkserver_preload(["distributed.nanny", "chaos_models", *ROOMS])
+    address = {"host": "127.0.0.1", "dashboard": False}
+    own = {**address, "scheduler_file": str(folder / "scheduler")}
+    scheduler = {"cls": Scheduler, "options": {"scheduler_kwargs": own, "timeout": LIMIT}}
+    options = {"nthreads": 1, "memory_limit": 0, "local_directory": str(folder), **address}
+    worker = {"cls": Nanny, "options": options}
+    spec = SpecCluster(scheduler=scheduler, worker=worker, workers={}, silence_logs=50)
+    with spec, Client(spec) as client:
+        spec.scale(WORKERS)
+        client.wait_for_workers(WORKERS, timeout=LIMIT)
+        client.register_plugin(chaos_models.Reporter(folder))
+        client.run_on_scheduler(chaos_models.write_stacks_to, folder)
+        client.run_on_scheduler(without_spans)
+        yield client
 
 
-def gradient_of_domain(numbers: Sequence[int], path: Path) -> Run:
-    return lambda: dg.value_and_grad(lambda x: domain(numbers, x, path))(point())
+def without_spans(dask_scheduler: Any) -> None:
+    """Dask keeps the spans of all graphs, with their groups of tasks, as long as the scheduler."""
+    spans = dask_scheduler.extensions["spans"]
+    spans.observe_tasks, spans.heartbeat = lambda *_, **__: {}, lambda *_: None
 
 
-def gradient_of_sum(numbers: Any, path: Path) -> Run:
-    return lambda: dg.value_and_grad(lambda x: sum_of_terms(numbers, x, path))(point())
+def tasks_left(dask_scheduler: Any) -> int:
+    """How many tasks there are. Work stealing keeps workers that have gone, with their tasks,
+    until the next theft."""
+    stealing = dask_scheduler.extensions["stealing"]
+    if not stealing.in_flight:
+        stealing.in_flight_occupancy.clear()
+    return len(dask_scheduler.tasks)
 
 
-PROGRAMS = (
-    Program("graph", gradient_of_graph),
-    Program("pullback", pullback_of_graph),
-    Program("loop", gradient_of_loop),
-    Program("domain", gradient_of_domain),
-    Program("placed sum", gradient_of_sum),
-)
+def processes(client: Client) -> dict[str, int]:
+    """The processes of the workers that there are, by address, the oldest first."""
+    alive = {}
+    for nanny in list(client.cluster.workers.values()):
+        with contextlib.suppress(psutil.Error):
+            if nanny.pid and nanny.worker_address:
+                alive[nanny.worker_address] = psutil.Process(nanny.pid)
+    return {a: p.pid for a, p in sorted(alive.items(), key=lambda each: each[1].create_time())}
 
 
-def bits(result: Any) -> tuple[bytes, ...]:
-    return tuple([numpy.asarray(leaf).tobytes() for leaf in result])
+def print_stacks(client: Client, folder: Path) -> None:
+    """The stacks of all threads of client, scheduler and workers."""
+    pids = {**processes(client), "the scheduler": client.cluster.scheduler.process.pid}
+    for pid in pids.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGUSR1)
+    time.sleep(1.0)
+    print("--- the client", flush=True)
+    faulthandler.dump_traceback(sys.stdout)
+    for name, pid in pids.items():
+        path = folder / f"stacks.{pid}"
+        text = path.read_text() if path.exists() else "?"
+        print(f"--- {name}, process {pid}\n{text}", flush=True)
 
 
-# ----------------------------------------------------------------------------------- the kills
+# ------------------------------------------------------------------------------------- the events
+
+
+class Plan(NamedTuple):
+    """What happens in a round, and when: at the number-th report of the moment."""
+
+    event: str
+    moment: str
+    number: int
+    chance: random.Random
+
+
+def plans(seed: int, counts: list[Counter]) -> list[list[Plan]]:
+    """What happens in each round, from the numbers of its reports."""
+    chance = random.Random(seed + 2)
+
+    def plan(count: Counter) -> Plan:
+        (event,), moment = chance.choices([*EVENTS], [*EVENTS.values()]), chance.choice(list(count))
+        if is_spared(seed) and event in OF_ALL:
+            event = "one killed"
+        number = chance.randint(1, count[moment])
+        return Plan(event, moment, number, random.Random(chance.random()))
+
+    return [
+        [plan(count) for _ in range(chance.choices(range(3), IN_A_ROUND)[0] if count else 0)]
+        for count in counts
+    ]
+
+
+def is_spared(seed: int) -> bool:
+    return seed // BLOCK % 2 == 1
 
 
 class Hang(BaseException):
     """No library code may take it for an error of its own."""
 
 
-@contextlib.contextmanager
-def limited(what: str) -> Iterator[None]:
-    """Ends what takes too long; and, by the same timer, what is done to clean up after that."""
-
-    def end(*_: Any) -> None:
-        raise Hang(f"{what} took more than {LIMIT:g} s")
-
-    signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)
-    try:
-        yield
-    except Hang:
-        raise
-    except BaseException:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        raise
-    signal.setitimer(signal.ITIMER_REAL, 0.0)
+# --------------------------------------------------------------------------------------- the runs
 
 
-class Killer(threading.Thread):
-    """Kills a process some seconds after the first pullback began, unless it is told to stop."""
-
-    def __init__(self, path: Path, process: int, seconds: float):
-        super().__init__(daemon=True)
-        self._path, self._process, self._seconds = path, process, seconds
-        self._done = threading.Event()
-        self.killed: float | None = None  # when
-
-    def run(self) -> None:
-        while not self._path.stat().st_size:
-            if self._done.wait(POLL):
-                return
-        if not self._done.wait(self._seconds):
-            os.kill(self._process, signal.SIGKILL)
-            self.killed = time.monotonic()
-
-    def stop(self) -> None:
-        self._done.set()
-        self.join()
+class Trouble(NamedTuple):
+    seed: int
+    round: int
+    events: str
+    text: str
 
 
-class Outcome(NamedTuple):
-    """What became of a run. ``hit``: the killed worker was within a pullback."""
+class Tally:
+    """What has come of a run so far."""
 
-    program: str
-    seconds: float
-    killed_at: float  # seconds from the first pullback's beginning
-    hit: bool
-    verdict: str
+    def __init__(self) -> None:
+        self.start = self._printed = time.monotonic()
+        self.programs = self.rounds = self.missed = 0
+        self.events: Counter = Counter()
+        self.errors: Counter = Counter()  # documented ones
+        self.troubles: list[Trouble] = []
+        self.samples: list[dict[str, Any]] = []
 
     @property
-    def is_right(self) -> bool:
-        return self.verdict == "equal"
+    def count(self) -> int:
+        return sum(self.events.values())
 
+    @property
+    def minutes(self) -> float:
+        return (time.monotonic() - self.start) / 60.0
 
-class Undisturbed(NamedTuple):
-    seconds: float
-    backward: float  # seconds of it, from the first pullback's beginning
+    def trouble(self, *what: Any) -> None:
+        self.troubles.append(Trouble(*what))
+        print("WRONG: --seed {}, round {} ({}): {}".format(*what), flush=True)
+
+    def progress(self) -> None:
+        """A line every minute."""
+        if time.monotonic() - self._printed >= 60.0:
+            self._printed += 60.0
+            print(self.line(), flush=True)
+
+    def line(self) -> str:
+        last = self.samples[-1:]
+        sizes = ", ".join(f"{sample[name]:.0f} {name}" for sample in last for name in LEAKS)
+        return (
+            f"{self.minutes:5.1f} min: {self.programs} programs, {self.rounds} rounds, "
+            f"{self.count} events, {len(self.troubles)} wrong; {sizes}"
+        )
 
 
 class Chaos:
-    """Programs on a cluster whose workers are killed."""
+    """Programs on one cluster, to which things happen."""
 
-    def __init__(self, client: Client, folder: Path, count: int):
-        self._client = client
-        self._paths = (folder / str(number) for number in itertools.count())
-        self._random = random.Random(0)
-        self._numbers: dict[str, Any] = {p.name: list(range(count)) for p in PROGRAMS}
+    def __init__(self, client: Client, folder: Path, tally: Tally):
+        self._client, self._folder, self._tally = client, folder, tally
+        self._seed, self._round, self._names = -1, 0, "nothing"
+        self._watches, self._ages = 0, Counter[int]()
+        self._is_interruptible = False
+        signal.signal(signal.SIGUSR2, self._interrupt)
+        signal.signal(signal.SIGALRM, self._give_up)
+        self._watch("nothing", 1)
+
+    def start(self) -> None:
+        """Makes what is held from now on, and its twin without a cluster."""
         with dask.config.set(scheduler="sync"):
-            self._right = {p.name: bits(self._prepared(p)[1]()) for p in PROGRAMS}
-        self._numbers["placed sum"] = dg.place(list(range(count)), grainsize=1)
-        self.undisturbed: dict[str, list[Undisturbed]] = {p.name: [] for p in PROGRAMS}
-        self.late = 0  # kills that came after the result, and do not count
+            self._twins = chaos_models.Keepsakes(lambda call: call())
+        with self._limited():
+            self._keepsakes = chaos_models.Keepsakes(self._attempt)
+            self._use_keepsakes()
+            self._held = self._left()
 
-    def _prepared(self, program: Program) -> tuple[Path, Run]:
-        path = next(self._paths)
-        path.touch()
-        return path, program.prepared(self._numbers[program.name], path)
+    def trouble(self, text: str) -> None:
+        self._tally.trouble(self._seed, self._round, self._names, text)
 
-    def outcome(self, program: Program) -> Outcome:
-        """Of one run with a kill that came before the result."""
-        for _ in range(TRIES):
-            self._run_undisturbed(program)
-            outcome = self._disturbed(program)
-            if outcome is not None:
-                return outcome
-            self.late += 1
-        raise SystemExit(f"{program.name}: {TRIES} kills in a row came too late")
-
-    def _run_undisturbed(self, program: Program) -> None:
-        """The second of two runs is taken: a worker that was restarted is cold."""
-        for _ in range(2):
-            path, run = self._prepared(program)
-            start = time.monotonic()
-            with limited(f"{program.name}, undisturbed,"):
-                result = run()
-            end = time.monotonic()
-            if bits(result) != self._right[program.name]:
-                raise SystemExit(f"{program.name}: other bits than without a cluster, and no kill")
-        backward = end - next(read(path)).when
-        self.undisturbed[program.name].append(Undisturbed(end - start, backward))
-
-    def _disturbed(self, program: Program) -> Outcome | None:
-        path, run = self._prepared(program)
-        process = self._random.choice(self._processes())
-        takes = statistics.median(once.backward for once in self.undisturbed[program.name])
-        killer = Killer(path, process, self._random.random() * takes)
-        killer.start()
-        start = time.monotonic()
+    def program(self, seed: int) -> None:
+        """Runs a program with its events, compares, and looks at what is left."""
+        self._seed, self._round = seed, 0
         try:
-            with limited(f"{program.name}, with a killed worker,"):
-                verdict = "equal" if bits(run()) == self._right[program.name] else "other bits"
-        except Exception as error:  # counted, and told, as wrong bits are
-            verdict = f"{type(error).__name__}: {error}"
-        end = time.monotonic()
-        killer.stop()
-        if killer.killed is None:
-            if verdict != "equal":
-                raise SystemExit(f"{program.name}, before any kill: {verdict}")
-            return None
-        self._wait_for_restart(process)
-        told = list(read(path))
-        if verdict == "equal" and told[-1].when < killer.killed:
-            return None
-        killed_at = killer.killed - told[0].when
-        return Outcome(program.name, end - start, killed_at, is_hit(told, process), verdict)
+            with self._limited():
+                undisturbed = expected(seed)
+            self._run_rounds(*undisturbed)
+            self._names += ", then the keepsakes"
+            with self._limited():
+                self._use_keepsakes()
+        except Exception as error:
+            self.trouble("".join(traceback.format_exception(error, limit=-FRAMES)))
+            self.start()
+        with self._limited():
+            self._settle()
+        self._tally.programs += 1
+        self._tally.progress()
 
-    def _processes(self) -> list[int]:
-        """The workers' process ids, in an order that a seed can draw from."""
-        by_address = self._client.run(os.getpid, on_error="return")
-        return sorted(found for found in by_address.values() if isinstance(found, int))
+    def close(self) -> None:
+        """Compares what has learned since the beginning."""
+        with self._limited():
+            self._compare(self._keepsakes.learned(), self._twins.learned())
 
-    def _wait_for_restart(self, killed: int) -> None:
-        with limited("the restart of a killed worker"):
-            while True:
-                alive = self._processes()
-                if len(alive) == 2 and killed not in alive:
-                    return
-                time.sleep(0.05)
+    def _run_rounds(self, results: list[Any], counts: list[Counter]) -> None:
+        running = chaos_models.Run(self._seed, self._attempt).results(self._seed)
+        todo = plans(self._seed, counts)
+        for self._round, (right, events) in enumerate(zip(results, todo, strict=True)):
+            self._names = ", ".join([f"{e.event} at {e.moment} {e.number}" for e in events])
+            with self._limited(), self._happening(events):
+                result = next(running)
+            self._compare(result, right)
+            self._tally.rounds += 1
+
+    def _compare(self, result: Any, right: Any) -> None:
+        if not survivors.same_bits(result, right):
+            self.trouble("other bits")
+
+    def _use_keepsakes(self) -> None:
+        with dask.config.set(scheduler="sync"):
+            right = self._twins.results()
+        self._compare(self._keepsakes.results(), right)
+
+    # ---- calls
+
+    def _attempt(self, call: Callable[[], Any]) -> Any:
+        """Calls a function, again after an interrupt and other documented errors."""
+        for attempt in range(TRIES):
+            try:
+                try:
+                    self._is_interruptible = True
+                    return call()
+                finally:
+                    self._is_interruptible = False
+            except tuple({kind for kind, _ in DOCUMENTED}) as error:
+                if attempt == TRIES - 1 or not is_documented(error):
+                    raise
+                self._tally.errors[type(error).__name__] += 1
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._is_interruptible:
+            self._is_interruptible = False
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Ends what takes too long; and, by the same timer, what is done to clean up after that."""
+        signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)
+        try:
+            yield
+        except Hang:
+            raise
+        except BaseException:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            raise
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _give_up(self, *_: Any) -> None:
+        print_stacks(self._client, self._folder)
+        raise Hang(f"a wait of more than {LIMIT:g} s")
+
+    # ---- events
+
+    @contextlib.contextmanager
+    def _happening(self, events: list[Plan]) -> Iterator[None]:
+        over: Future = Future()
+        happening = threading.Thread(target=self._happen_all, args=(events, over))
+        happening.start()
+        try:
+            yield
+        finally:
+            over.set_result(None)
+            happening.join()
+
+    def _happen_all(self, events: list[Plan], over: Future) -> None:
+        try:
+            for plan in events:
+                self._happen(plan, over)
+        except Exception as error:
+            self.trouble("".join(traceback.format_exception(error, limit=-FRAMES)))
+        finally:
+            self._watch("nothing", 1)
+
+    def _happen(self, plan: Plan, over: Future) -> None:
+        """Lets an event happen when a model waits; these go on, until one has come further."""
+        watch = self._watch(plan.moment, plan.number)
+
+        def has_gone_on() -> bool:
+            return watch.count() > before or over.done()
+
+        try:
+            wait_until(lambda: watch.gate.arrived() or over.done(), 2 * LIMIT)
+            if not watch.gate.arrived():
+                self._tally.missed += 1
+                return
+            self._tally.events[plan.event] += 1
+            before = watch.count()
+            if plan.event == "interrupted":
+                if plan.chance.random() < 0.5:  # else while the call goes on
+                    watch.gate.open()
+                    time.sleep(0.02 * plan.chance.random())
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+                return
+            address = self._victim(plan, watch)
+            with survivors.happening(self._client, plan.event, address, is_over=False):
+                watch.gate.open()
+                wait_until(has_gone_on, LIMIT)
+        finally:
+            watch.gate.open()
+
+    def _watch(self, moment: str, number: int) -> survivors.Watch:
+        """What reports are passed on to from now on, in all processes."""
+        self._watches += 1
+        watch = survivors.Watch(self._folder / f"watch.{self._watches}", moment, number)
+        path = self._folder / "next"
+        path.write_bytes(pickle.dumps(watch))
+        path.replace(self._folder / "watch")
+        return watch
+
+    def _victim(self, plan: Plan, watch: survivors.Watch) -> str:
+        """A worker whose model waits, if there is one that is not spared; else any."""
+        running = wait_until(lambda: clusters.running(self._client))
+        found = {a: pid for a, pid in processes(self._client).items() if a in running}
+        if is_spared(self._seed) and len(found) > 1:
+            del found[next(iter(found))]
+        pids = {pid for _, pid in watch.gate.arrived()}
+        waiting = [address for address, pid in found.items() if pid in pids]
+        return plan.chance.choice(waiting or list(found))
+
+    # ---- what is left
+
+    def _settle(self) -> None:
+        """Waits until the cluster is whole and empty, and notes what its processes take."""
+        cluster = self._client.cluster
+        if too_many := list(processes(self._client))[WORKERS:]:
+            self._client.retire_workers(too_many, close_workers=True)
+        try:
+            clusters.whole_again(self._client, WORKERS)
+        except AssertionError:
+            nannies = {n: (w.worker_address, w.status.name) for n, w in cluster.workers.items()}
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            statuses = {address: worker["status"] for address, worker in workers.items()}
+            self.trouble(f"no {WORKERS} workers: nannies {nannies}, workers {statuses}")
+            self._give_up()
+        gc.collect()
+        try:
+            wait_until(lambda: all(map(operator.le, self._left(), self._held)))
+        except AssertionError:
+            text = "{} tasks, {} arrays and {} cotangents are left, after {}, {} and {}"
+            self.trouble(text.format(*self._left(), *self._held))
+            self._held = self._left()
+        for path in self._folder.glob("watch.*"):
+            path.unlink()
+        self._tally.samples.append(self._sample())
+
+    def _left(self) -> tuple[int, int, int]:
+        """Tasks, arrays and cotangents that the cluster holds."""
+        tasks = self._client.run_on_scheduler(tasks_left)
+        kept = self._client.run(chaos_models.kept, on_error="ignore").values()
+        return tasks, max(n for n, _ in kept), max(n for _, n in kept)
+
+    def _sample(self) -> dict[str, Any]:
+        workers = list(processes(self._client).values())
+        self._ages.update(workers)
+        sample: dict[str, Any] = {"minutes": self._tally.minutes, "events": self._tally.count}
+        pids = {"client": os.getpid(), "scheduler": self._client.cluster.scheduler.process.pid}
+        for name, pid in pids.items():
+            process = psutil.Process(pid)
+            sample[f"{name} MB"] = process.memory_info().rss / 1e6
+            sample[f"{name} files"] = process.num_fds()
+            sample[f"{name} threads"] = process.num_threads()
+        sizes = {pid: psutil.Process(pid).memory_info().rss / 1e6 for pid in workers}
+        sample["workers MB"] = statistics.mean(sizes.values())
+        sample["old workers"] = {p: size for p, size in sizes.items() if self._ages[p] > WARM}
+        return sample | {"client objects": len(gc.get_objects())}
 
 
-def is_hit(told: Sequence[Line], process: int) -> bool:
-    """Whether the last that a process wrote is that a pullback begins."""
-    own = [line.what for line in told if line.process == process]
-    return bool(own) and own[-1] == "begin"
+def expected(seed: int) -> tuple[list[Any], list[Counter]]:
+    """The results of a program's rounds in this thread, and how many reports come in each."""
+    counts = [Counter[str]()]
+    survivors.report_to(lambda moment: counts[-1].update([moment]))
+    results = []
+    try:
+        with dask.config.set(scheduler="sync"):
+            for result in chaos_models.Run(seed, lambda call: call()).results(seed):
+                results.append(result)
+                counts.append(Counter())
+    finally:
+        survivors.report_to(None)
+    return results, counts[:-1]
+
+
+def is_documented(error: BaseException) -> bool:
+    return any(isinstance(error, kind) and str(error).startswith(text) for kind, text in DOCUMENTED)
 
 
 # --------------------------------------------------------------------------------- the results
 
 
-def summary(chaos: Chaos, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    rows = []
-    for name, runs in chaos.undisturbed.items():
-        own = [outcome for outcome in outcomes if outcome.program == name]
-        base = statistics.median(once.seconds for once in runs)
-        extra = [outcome.seconds - base for outcome in own]
-        low, middle, high = quartiles(extra)
-        rows.append(
-            {
-                "program": name,
-                "kills": len(own),
-                "within a pullback": sum(outcome.hit for outcome in own),
-                "right": sum(outcome.is_right for outcome in own),
-                "undisturbed seconds": base,
-                "undisturbed seconds of the backward pass": statistics.median(
-                    once.backward for once in runs
-                ),
-                "extra seconds": middle,
-                "quartiles": [low, high],
-                "worst": max(extra, default=0.0),
-                "all extra seconds": extra,
-                "all kills at": [outcome.killed_at for outcome in own],
-            }
-        )
-    return rows
+class Growth(NamedTuple):
+    """What 1,000 events add, by a line, and its standard error."""
+
+    slope: float
+    error: float
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    if not values:
-        return 0.0, 0.0, 0.0
-    low, middle, high = numpy.quantile(values, [0.25, 0.5, 0.75])
-    return float(low), float(middle), float(high)
+def growth(runs: Iterable[Sequence[tuple[float, float]]]) -> Growth:
+    """One slope for some runs of points; means of BATCH points are taken to be independent."""
+    parts = []
+    for run in runs:
+        count = len(run) // BATCH
+        if count >= 2:
+            means = numpy.array(run[: count * BATCH]).reshape(count, BATCH, 2).mean(1)
+            parts.append(means - means.mean(0))
+    x, y = numpy.concatenate(parts).T if parts else numpy.zeros((2, 0))
+    free = len(x) - len(parts) - 1
+    if free < 1:
+        return Growth(math.nan, math.nan)
+    slope = x @ y / (x @ x)
+    return Growth(1e3 * slope, 1e3 * math.sqrt(numpy.sum((y - slope * x) ** 2) / free / (x @ x)))
 
 
-def printed(rows: Sequence[dict[str, Any]]) -> str:
-    header = ("program", "kills", "in a pullback", "right", "undisturbed")
-    costs = ("a kill costs", "quartiles", "worst")
-    lines = [
-        (
-            row["program"],
-            str(row["kills"]),
-            str(row["within a pullback"]),
-            str(row["right"]),
-            f"{row['undisturbed seconds']:.2f} s",
-            f"{row['extra seconds']:.2f} s",
-            "{:.2f} to {:.2f} s".format(*row["quartiles"]),
-            f"{row['worst']:.2f} s",
-        )
-        for row in rows
+def warm(samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    return samples[len(samples) // 4 :]
+
+
+def growths(samples: Sequence[dict[str, Any]]) -> dict[str, Growth]:
+    late = warm(samples)
+    runs = {name: [[(s["events"], s[name]) for s in late]] for name in LEAKS}
+    pids = {pid for sample in late for pid in sample["old workers"]}
+    runs["workers MB"] = [
+        [(s["events"], s["old workers"][pid]) for s in late if pid in s["old workers"]]
+        for pid in pids
     ]
-    return table((*header, *costs), lines)
+    return {name: growth(points) for name, points in runs.items()}
 
 
-def draw(rows: Sequence[dict[str, Any]], stated: str) -> Any:
+def printed(tally: Tally, found: dict[str, Growth]) -> str:
+    a_minute = tally.count / tally.minutes
+    events = [(name, str(tally.events[name])) for name in EVENTS]
+    errors = [(name, str(count)) for name, count in sorted(tally.errors.items())]
+    rows = [
+        (
+            name,
+            f"{first[name]:.1f}",
+            f"{last[name]:.1f}",
+            f"{each.slope:.2f} ± {each.error:.2f}",
+            f"{each.slope * a_minute:.2f} ± {each.error * a_minute:.2f}",
+        )
+        for first, last in zip(warm(tally.samples)[:1], tally.samples[-1:], strict=True)
+        for name, each in found.items()
+    ]
+    header = ("", "warm", "at the end", "1,000 events add", "a minute adds, in thousandths (kB)")
+    troubles = ["--seed {}, round {} ({}): {}".format(*each) for each in tally.troubles]
+    parts = [
+        tally.line(),
+        table(("event", "times"), [*events, ("came too late", str(tally.missed))]),
+        table(("documented errors", ""), errors),
+        table(header, rows),
+        *(troubles or ["nothing is wrong"]),
+    ]
+    return "\n\n".join(parts)
+
+
+def make_claims(tally: Tally, found: dict[str, Growth]) -> list[Claim]:
+    claims = [
+        at_least("events", tally.count, 1),
+        at_most("other bits, errors, hangs and things left", len(tally.troubles), 0),
+    ]
+    for name, (slope, error) in found.items():
+        if not math.isnan(error):
+            text = f"{name} that 1,000 events add, less twice the standard error"
+            claims.append(at_most(text, slope - 2.0 * error, LEAKS[name]))
+    return claims
+
+
+def draw(tally: Tally, stated: str) -> Any:
     from plots import page, points  # here: processes that a benchmark starts do not need Bokeh
 
-    clouds = {row["program"]: (row["all kills at"], taken(row)) for row in rows if row["kills"]}
-    labels = ("the kill, after the first pullback began (s)", "the run with a kill (s)")
-    plot = points(f"What a killed worker costs ({without_kills(rows)})", clouds, labels)
-    return page("A worker killed in the backward pass, of two", stated, plot)
+    minutes = [sample["minutes"] for sample in tally.samples]
+    sizes = [name for name in LEAKS if name.endswith("MB")]
+    clouds = {name: (minutes, [sample[name] for sample in tally.samples]) for name in sizes}
+    plot = points("Memory", clouds, ("minutes", "MB"))
+    return page(f"{tally.count} events", stated, plot)
 
 
-def taken(row: dict[str, Any]) -> list[float]:
-    """The seconds of all runs with a kill."""
-    return [row["undisturbed seconds"] + extra for extra in row["all extra seconds"]]
+def run_all(seeds: Iterator[int], tally: Tally) -> None:
+    """Runs programs, on another cluster after a hang."""
+    for seed in seeds:
+        try:
+            with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as client:
+                chaos = Chaos(client, Path(folder), tally)
+                chaos.start()
+                for number in itertools.chain([seed], seeds):
+                    chaos.program(number)
+                chaos.close()
+                signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)  # for what is closed, too
+        except Hang as hang:
+            chaos.trouble(f"hang: {hang}")
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
-def without_kills(rows: Sequence[dict[str, Any]]) -> str:
-    each = [f"{row['program']} {row['undisturbed seconds']:.2f} s" for row in rows]
-    return f"undisturbed: {', '.join(each)}"
-
-
-def make_claims(outcomes: Sequence[Outcome], kills: int) -> list[Claim]:
-    wrong = sum(not outcome.is_right for outcome in outcomes)
-    return [
-        at_least("kills before the backward pass had ended", len(outcomes), kills),
-        at_most("results with other bits, and errors", wrong, 0),
-    ]
-
-
-def run_all(kills: int, count: int) -> tuple[Chaos, list[Outcome]]:
-    outcomes: list[Outcome] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        dask.config.set(CALM),
-        cluster(2) as client,
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", ".*lost.*", UserWarning)  # what a kill makes Dask say
-        chaos = Chaos(client, Path(folder), count)
-        for program in itertools.islice(itertools.cycle(PROGRAMS), kills):
-            outcomes.append(chaos.outcome(program))
-            if not outcomes[-1].is_right:
-                print(f"kill {len(outcomes)}, {program.name}: {outcomes[-1].verdict}", flush=True)
-    return chaos, outcomes
+def seeds_of(arguments: Any, tally: Tally) -> Iterator[int]:
+    """Of the programs, until the time is up or too much is wrong."""
+    if arguments.seed is not None:
+        yield arguments.seed
+        return
+    count = (arguments.rounds or 1) * QUICK if arguments.quick else sys.maxsize
+    first = int(f"{datetime.date.today():%Y%m%d}") * 10_000
+    for seed in range(first, first + count):
+        if tally.minutes > 60.0 * arguments.hours or len(tally.troubles) >= MOST:
+            return
+        yield seed
 
 
 def main() -> int:
     parser = options(__doc__)
-    parser.add_argument("--kills", type=int, help="how many, in all programs together")
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, help="of the only program; else the date's")
     arguments = parser.parse_args()
-    in_a_round = len(PROGRAMS)
-    if arguments.kills is None:
-        arguments.kills = (arguments.rounds or 1) * in_a_round if arguments.quick else 100
-    arguments.rounds = arguments.rounds or -(-arguments.kills // in_a_round)
     plain_environment()
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # nannies tell of every restart
-    try:
-        chaos, outcomes = run_all(arguments.kills, 8 if arguments.quick else 32)
-    except Hang as hang:
-        print(f"chaos.py: {hang}", file=sys.stderr)
-        return 1
-    rows = summary(chaos, outcomes)
-    print(printed(rows))
-    claims = make_claims(outcomes, arguments.kills)
-    found = {"kills": len(outcomes), "late": chaos.late, "programs": rows}
-    code = finish("chaos", arguments, found, claims, functools.partial(draw, rows))
-    return code or int(not all(outcome.is_right for outcome in outcomes))
+    tally = Tally()
+    with dask.config.set(CALM), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*lost.*", UserWarning)  # what a kill makes Dask say
+        warnings.filterwarnings("ignore", "the .* items of the sum")
+        run_all(seeds_of(arguments, tally), tally)
+    found = growths(tally.samples)
+    text = printed(tally, found)
+    print(f"\n{text}")
+    content = {
+        "minutes": tally.minutes,
+        "programs": tally.programs,
+        "rounds": tally.rounds,
+        "events": tally.events,
+        "documented errors": tally.errors,
+        "wrong": [trouble._asdict() for trouble in tally.troubles],
+        "growth": {name: each._asdict() for name, each in found.items()},
+        "samples": tally.samples,
+    }
+    claims = make_claims(tally, found)
+    code = finish("chaos", arguments, content, claims, functools.partial(draw, tally))
+    (arguments.results / "chaos.txt").write_text(f"{text}\n")
+    faulthandler.dump_traceback_later(LIMIT, exit=True)  # the process may wait as it ends
+    return code or int(bool(tally.troubles))
 
 
 if __name__ == "__main__":

@@ -196,11 +196,10 @@ def test_without_jax_its_benchmark_says_so(tmp_path):
     assert "JAX is not installed" in ran.stdout
 
 
-def test_chaos_kills_workers_and_compares_bits(tmp_path):
+def test_chaos_goes_on_with_the_bits_of_a_quiet_run(tmp_path):
+    """Whatever is wrong there makes the exit code 1, also of a quick run."""
     _, content = run("chaos", tmp_path)
-    assert content["kills"] == 5
-    programs = {entry["program"]: entry for entry in content["programs"]}
-    assert set(programs) == {"graph", "pullback", "loop", "domain", "placed sum"}
-    for entry in programs.values():
-        assert entry["kills"] == entry["right"] == len(entry["all extra seconds"]) == 1
-    assert all(claim["holds"] for claim in content["claims"])
+    assert content["programs"] == len(content["samples"]) == 3
+    assert sum(content["events"].values()) > 0
+    assert not content["wrong"]
+    assert "nothing is wrong" in (tmp_path / "chaos.txt").read_text()

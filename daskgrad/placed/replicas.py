@@ -188,8 +188,8 @@ def replicate(array: Any) -> np.ndarray:
     owner = canonical_leaf(np.array(array, order="C", subok=False))
     view = owner.view()
     view.setflags(write=False)
-    key = id(view)
-    replicated[key] = weakref.ref(view, lambda _: replicated.pop(key, None)), Replicated(owner)
+    key, forget = id(view), replicated.pop  # Python clears a module's names before all arrays go
+    replicated[key] = weakref.ref(view, lambda _: forget(key, None)), Replicated(owner)
     return view
 
 

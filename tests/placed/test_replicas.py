@@ -449,6 +449,13 @@ def test_copies_go_with_the_array(client, call):
         wait_until(lambda: not any(copies(client).values()))
 
 
+def test_an_array_may_outlive_the_package(monkeypatch):
+    """As Python ends: a warning, which is an error here, would be the end of a user's script."""
+    table = dg.replicate(numpy.ones(3))
+    monkeypatch.setattr("daskgrad.placed.replicas.replicated", None)
+    del table
+
+
 def test_an_update_of_several_arrays_is_whole_or_refused(client):
     one, two = dg.replicate(numpy.zeros(9)), dg.replicate(numpy.zeros(9))
     params = {"one": one, "again": one, "two": two}

@@ -44,7 +44,7 @@ def client_of(frail):
         yield client
 
 
-ENDED = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
+ENDED = (Status.closed, Status.failed)
 
 
 def whole_again(client, count=2):
@@ -52,10 +52,11 @@ def whole_again(client, count=2):
     cluster = client.cluster
 
     def is_whole():
-        nannies = [cluster.workers.get(name) for name in cluster.worker_spec]
-        ended = [nanny for nanny in nannies if nanny is not None and nanny.status in ENDED]
-        if count + len(ended) > len(nannies):  # what is killed, a nanny starts again
-            cluster.scale(count + len(ended))
+        ended = [name for name, nanny in [*cluster.workers.items()] if nanny.status in ENDED]
+        for name in ended:  # else they would be kept; what is killed, a nanny starts again
+            cluster.workers.pop(name), cluster.worker_spec.pop(name, None)
+        if len(cluster.workers) < count:
+            cluster.scale(max(count, len(cluster.worker_spec)))
         found = running(client)
         if too_many := found[count:]:  # one that just holds what no other can take stays: again
             client.retire_workers(too_many, close_workers=True)

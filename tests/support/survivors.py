@@ -6,7 +6,9 @@ Workers import this module, for the rules of ``passing`` and for where reports g
 import contextlib
 import functools
 import os
+import signal
 import threading
+import time
 from collections import Counter
 
 import autograd.numpy as np
@@ -330,8 +332,10 @@ def same_bits(first, second):
 # ------------------------------------------------------------------------------ what may happen
 
 GENTLE = ["new worker", "retired", "paused"]  # nobody is killed
-EVENTS = ["one killed", "all killed", "restarted", "cluster restarted", *GENTLE]
+EVENTS = ["one killed", "all killed", "restarted", "cluster restarted", "stopped", *GENTLE]
+STANDS = 0.3  # seconds, of a process that is stopped
 CALLS = {  # that end when the worker's model has
+    "stopped": lambda client, address: stand_still(client, address),
     "retired": lambda client, address: client.retire_workers([address], close_workers=True),
     "restarted": lambda client, address: client.restart_workers([address], timeout=60),
     "cluster restarted": lambda client, address: client.restart(timeout=60),
@@ -352,7 +356,8 @@ def happening(client, event, address, is_over):
         become(client, address, Status.paused)
     elif event == "new worker":
         client.cluster.scale(len(client.cluster.worker_spec) + 1)
-    if event != "paused":  # a worker that has memory goes on by itself, before anybody may see it
+    # a worker that is paused and has memory goes on by itself, before anybody may see it
+    if event not in ("paused", "stopped"):
         wait_until(lambda: len(client.ncores()) > count or address not in running(client))
     if is_over:
         call.join()
@@ -360,6 +365,14 @@ def happening(client, event, address, is_over):
     call.join()
     if event == "paused":
         become(client, address, Status.running)
+
+
+def stand_still(client, address):
+    """Stops a worker's process for a while."""
+    (pid,) = client.run(os.getpid, workers=[address]).values()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(STANDS)
+    os.kill(pid, signal.SIGCONT)
 
 
 def become(client, address, status):

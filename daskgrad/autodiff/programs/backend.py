@@ -77,7 +77,8 @@ def programs_of(maker: "Key", key: tuple, make: Callable[[], Programs]) -> Progr
     """The programs that live as long as some objects of this process."""
     known = _here.get(key)
     if known is None:
-        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in maker.owners]
+        forget = _here.pop  # Python clears a module's names before all objects go
+        refs = [weakref.ref(owner, lambda _: forget(key, None)) for owner in maker.owners]
         known = _here.setdefault(key, (maker.held, refs, make()))
     return known[2]
 
