@@ -8,6 +8,7 @@ and refers to constants alone, are kept by its code and these constants.
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,23 +64,19 @@ def prepare(
     if not maker.owners:
         made = kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)
         return CompiledModel(fun, made[1])
-    try:
-        return CompiledModel(fun, programs_of(maker, key, make))
-    except TypeError:  # there are no weak references to something that it refers to
-        maker.owners = [base]
-    try:
-        return CompiledModel(fun, programs_of(maker, (id(base), *options), make))
-    except TypeError:
-        return CompiledModel(fun, make())
+    for owners, names in ((maker.owners, key), ([base], (id(base), *options))):
+        with suppress(TypeError):  # there are no weak references to something that it refers to
+            known = _here.get(names)
+            if known is None:
+                refs = [weakref.ref(owner, partial(forget, names)) for owner in owners]
+                known = _here.setdefault(names, (maker.held, refs, make()))
+            return CompiledModel(fun, known[2])
+    return CompiledModel(fun, make())
 
 
-def programs_of(maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
-    """The programs that live as long as some objects of this process."""
-    known = _here.get(key)
-    if known is None:
-        refs = [weakref.ref(owner, lambda _: _here.pop(key, None)) for owner in maker.owners]
-        known = _here.setdefault(key, (maker.held, refs, make()))
-    return known[2]
+def forget(names: tuple, _: Any) -> None:
+    """Drops programs of a function after an object of this process that is gone."""
+    _here.pop(names, None)
 
 
 class Key:
