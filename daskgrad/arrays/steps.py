@@ -13,7 +13,7 @@ from daskgrad.arrays.halos import Edges, Frame, Sides, assemble, cut_edges, edge
 from daskgrad.autodiff.models import finite
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.models.determinism import require_agreement, require_value_seen
-from daskgrad.autodiff.models.failures import Blame, StepOfBlock
+from daskgrad.autodiff.models.failures import Blame
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.portions import Strips
 from daskgrad.autodiff.models.pullbacks import plain_value, seed
@@ -103,7 +103,7 @@ class StepRun:
         return pulled
 
     def blame(self, turn: Turn) -> Blame:
-        place = StepOfBlock(self._steps.name, self._steps.begin + turn.number)
+        place = f"block {self._steps.name}, step {self._steps.begin + turn.number}"
         return Blame(self._stage, self._model, self._steps.call, turn.inputs, place)
 
     def _require_unpadded(self, value: Any, turn: Turn) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from daskgrad.autodiff.models import finite
 from daskgrad.autodiff.models.duals import Dual, is_dual
-from daskgrad.autodiff.models.failures import Blame, StepNumber
+from daskgrad.autodiff.models.failures import Blame
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import plain_value
 from daskgrad.autodiff.models.tracing import Active, Tracer
@@ -107,7 +107,7 @@ class Steps:
         return [state, unflatten(self._structure, row), *self._shared]
 
     def _blame(self, number: int, inputs: Sequence[Any]) -> Blame:
-        return Blame(self._stage, self.model, self.loop.call, inputs, StepNumber(number))
+        return Blame(self._stage, self.model, self.loop.call, inputs, f"step {number}")
 
 
 # ------------------------------------------------------------------------- the value of a step

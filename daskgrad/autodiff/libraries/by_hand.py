@@ -4,7 +4,6 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from daskgrad.autodiff.libraries.registry import GradientTape
 from daskgrad.autodiff.tape.traced_call import SIDE_BY_SIDE, TermRun, TracedBlock
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import argument_name, describe
+from daskgrad.autodiff.values.memory import owned
 from daskgrad.autodiff.values.pickling import Pickles
 from daskgrad.autodiff.values.protection import BARE, protect
 from daskgrad.autodiff.values.trees import LEAF, LEAF_TYPES, flatten, unflatten
@@ -134,7 +134,7 @@ class GradientReader:
         if self.single is not None and fits(entries[self.single], arrays[0]):  # as nearly always
             cell[0] = entries[self.single]
             del entries
-            return [owned(cell)]
+            return [owned(cell, 0)]
         cell.clear()
         summed: list[Any] = [None] * len(arrays)
         for number, part, pairs in self._parts:
@@ -180,22 +180,6 @@ def fits(gradient: Any, array: Any) -> bool:
     """Whether a gradient needs no conversion."""
     are_arrays = type(gradient) is np.ndarray and type(array) is np.ndarray
     return are_arrays and gradient.shape == array.shape and gradient.dtype is array.dtype
-
-
-def owned(cell: list[Any]) -> Any:
-    """The array in a list, or a copy if anybody else holds it."""
-    array = cell.pop()
-    if getrefcount(array) != ALONE or array.base is not None or not array.flags.carray:
-        return array.copy()
-    return array
-
-
-def count_references(cell: list[Any]) -> int:
-    array = cell.pop()
-    return getrefcount(array)
-
-
-ALONE = count_references([np.zeros(2)])  # in this version of Python
 
 
 def evaluate(

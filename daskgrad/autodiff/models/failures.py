@@ -113,26 +113,7 @@ class Partition(NamedTuple):
         return whole if self.item is None else f"item {self.item} of {whole}"
 
 
-class StepNumber(NamedTuple):
-    """The number of a step of a loop."""
-
-    number: int
-
-    def __str__(self) -> str:
-        return f"step {self.number}"
-
-
-class StepOfBlock(NamedTuple):
-    """A step of one block of a grid."""
-
-    block: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"block {self.block}, step {self.number}"
-
-
-Place = int | Partition | StepNumber | StepOfBlock | None  # of a call; an int counts items
+Place = int | str | Partition | None  # of a call; an int counts items
 
 
 def argument_label(call: Call, number: int) -> str:

@@ -10,6 +10,7 @@ import logging
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,13 +54,8 @@ from daskgrad.autodiff.values.vectors import unit
 logger = logging.getLogger("daskgrad")
 
 
-class TracedAgain:
-    """How often this process traced a model again, as its pullback arrived empty."""
-
-    count = 0
-
-
-traced_again = TracedAgain()
+# How often this process traced a model again, as its pullback arrived empty.
+traced_again = SimpleNamespace(count=0)
 
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
@@ -281,10 +277,7 @@ def unit_cotangents(value: Any, start: int, stop: int, seen: Fingerprint | None 
 
 
 def add_cotangents(
-    terms: Sequence[Cotangent],
-    saw_value: Sequence[bool],
-    add: Add = cotangents.add,
-    name: str = "",
+    terms: Sequence[Cotangent], saw_value: Sequence[bool], add: Add = cotangents.add, name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents from the consumers of one value of the model ``name``.
 

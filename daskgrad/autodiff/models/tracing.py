@@ -1,6 +1,5 @@
 """Tracing: runs a model on inputs, some of them traced, and checks its value."""
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -337,21 +336,8 @@ def seen_by(active: Sequence[Active], inputs: Sequence[Any]) -> tuple[Seen, ...]
 
 
 def seen_of(active: Sequence[Active], leaves: Sequence[Sequence[Any]]) -> tuple[Seen, ...]:
-    if len(active) == 1 and not active[0].watched:
-        return unseen(len(leaves[0]))
-    pairs = zip(active, leaves, strict=True)
-    return tuple(
-        [
-            (fingerprint(primals) if active_input.watched else None, len(primals))
-            for active_input, primals in pairs
-        ]
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def unseen(width: int) -> tuple[Seen, ...]:
-    """A single input that is not watched, as many calls saw it: one object for all."""
-    return ((None, width),)
+    pairs = [(a.watched, primals) for a, primals in zip(active, leaves, strict=True)]
+    return tuple([(fingerprint(x) if is_watched else None, len(x)) for is_watched, x in pairs])
 
 
 CALL_THE_FUNCTION = "inside a model, call the plain function, not the one from dg.delayed"

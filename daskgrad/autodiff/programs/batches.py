@@ -126,7 +126,8 @@ class Batching:
         before = len(self.calls)
         make = FORMS.get(call.fun) or (elementwise if isinstance(call.fun, np.ufunc) else None)
         values = [part.value for part in calls_in((call.args, call.kwargs))]
-        is_usual = make in OF_VIEWS or not any(map(is_backwards, values))
+        backwards = [isinstance(x, np.ndarray) and min(x.strides, default=0) < 0 for x in values]
+        is_usual = make in OF_VIEWS or not any(backwards)  # for which NumPy has another loop
         is_usual = is_usual and (make in OF_ANY or all([isinstance(x, NUMBERS) for x in values]))
         if make and is_usual:
             try:
@@ -170,11 +171,6 @@ def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
     return not in_order or order_of(rows) == [0, *[axis + 1 for axis in order_of(item)]]
 
 
-def is_backwards(value: Any) -> bool:
-    """Whether NumPy takes another loop for the array than for rows of it."""
-    return isinstance(value, np.ndarray) and min(value.strides, default=0) < 0
-
-
 # -------------------------------------------------------------------- functions of batches alone
 
 
@@ -203,14 +199,8 @@ STATEMENTS |= {guard_rows, stay_rows}
 # --------------------------------------------------------------------------------- elementwise
 
 LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.abs}
-BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle}
-BY_ENTRIES |= {
-    np.zeros_like,
-    np.ones_like,
-    numpy_wrapper._astype.fun,
-    kernels.clip,
-    pull_chosen.fun,
-}
+BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle, np.clip}
+BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, pull_chosen.fun}
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)

@@ -128,24 +128,19 @@ def side_by_side(parts: Sequence[Part], count: int) -> TermRun | None:
         return None
     if len(parts) == 1:
         return TermRun(*parts[0][1:])
-    columns = list(zip(*[gradients for *_, gradients in parts], strict=True))
-    if any([len(set(map(kind_of_rows, column))) > 1 for column in columns]):
+    columns = zip(*[gradients for *_, gradients in parts], strict=True)
+    kinds = [{x if x is None else (x.shape[1:], x.dtype) for x in column} for column in columns]
+    if any([len(kind) > 1 for kind in kinds]):
         return None
-    run = TermRun(np.empty(count), [empty_rows(column[0], count) for column in columns])
+    of_rows = [next(iter(kind)) for kind in kinds]
+    rows = [kind if kind is None else np.empty((count, *kind[0]), kind[1]) for kind in of_rows]
+    run = TermRun(np.empty(count), rows)
     for places, values, gradients in parts:
         run.values[places] = values
         for rows, some in zip(run.gradients, gradients, strict=True):
             if rows is not None:
                 rows[places] = some
     return run
-
-
-def empty_rows(rows: Any, count: int) -> Any:
-    return None if rows is None else np.empty((count, *rows.shape[1:]), rows.dtype)
-
-
-def kind_of_rows(rows: Any) -> Any:
-    return None if rows is None else (rows.dtype, rows.shape[1:])
 
 
 class ItemRun:
@@ -229,13 +224,7 @@ def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
     kinds = set(map(type, leaves))
     if kinds in ({float}, {np.float64}):
         return []
-    keys: list[Any] = []
-    if kinds == {np.ndarray}:
-        keys = list(map(memory_of_array, leaves))
-    else:
-        keys = [
-            memory_of_array(x) if type(x) is np.ndarray else kind_of_leaf(x, looks) for x in leaves
-        ]
+    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_of_leaf(x, looks) for x in leaves]
     return [] if keys.count(keys[0]) == len(keys) else keys
 
 
@@ -307,18 +296,11 @@ class ItemGroup:
         except Diverged:
             return None
 
-    def _inputs_of(self, items: ItemRun, place: int) -> list[Any]:
-        """The inputs of an item's program."""
+    def _inputs_of(self, items: ItemRun, place: Any, taken: Callable = Column.leaf) -> list[Any]:
+        """The inputs of an item's program; of many items', at places, with ``Column.rows``."""
         inputs = self._inputs.copy()
         for at, field, leaf in self._own:
-            inputs[at] = items.columns[field].leaf(place, leaf)
-        return inputs
-
-    def _rows_of(self, items: ItemRun, places: np.ndarray) -> list[Any]:
-        """The inputs of many items' program."""
-        inputs = self._inputs.copy()
-        for at, field, leaf in self._own:
-            inputs[at] = items.columns[field].rows(places, leaf)
+            inputs[at] = taken(items.columns[field], place, leaf)
         return inputs
 
     def by_batches(self, entry: Entry, items: ItemRun, places: np.ndarray) -> Iterator[Part]:
@@ -361,7 +343,8 @@ class ItemGroup:
                 layout = opened_layout(items.call(tried[0])[0].layout())
                 batch = make_batch(self._fun, layout, entry.signature, own)
                 if batch is not None:
-                    rows = batch.run(*self._rows_of(items, np.array(tried)), *way.program.seeds)
+                    inputs = self._inputs_of(items, np.array(tried), Column.rows)
+                    rows = batch.run(*inputs, *way.program.seeds)
                     results = [[x if x is None else x[n] for x in rows] for n in range(len(tried))]
                     batch = batch if all(map(are_same, results, expected)) else None
             except Exception:  # no error of the model's: its program has run
@@ -378,7 +361,8 @@ class ItemGroup:
             while len(part) >= LEAST and results is None:
                 batch.tally[0] += 1
                 try:
-                    results = batch.run(*self._rows_of(items, part), *way.program.seeds)
+                    inputs = self._inputs_of(items, part, Column.rows)
+                    results = batch.run(*inputs, *way.program.seeds)
                 except Parted as parted:
                     left.append(part[~parted.mask])
                     part = part[parted.mask]

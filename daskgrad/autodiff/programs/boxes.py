@@ -34,12 +34,7 @@ from daskgrad.autodiff.rules.indexing import add_at
 from daskgrad.autodiff.rules.manipulation import places_of
 from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
-from daskgrad.autodiff.tape.boxes import (
-    advice_here,
-    place_here,
-    place_in_model,
-    trace_numbers,
-)
+from daskgrad.autodiff.tape.boxes import advice_here, place_here, place_in_model, trace_numbers
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
@@ -325,9 +320,8 @@ class RecordingBox(Hiding, ArrayBox):
     def is_one(self) -> bool:
         """Whether it is the constant one, whatever the data."""
         call = self._node
-        return (
-            call.fun is same and not isinstance(call.args[0], RecordedCall) and call.args[0] == 1.0
-        )
+        (constant, *_) = call.args or (None,)
+        return call.fun is same and not isinstance(constant, RecordedCall) and constant == 1.0
 
     def unboxed(self) -> "RecordingBox":
         """The plain array or number that ``dg.value`` takes out of a trace."""
@@ -515,7 +509,7 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
     if not recording.is_trusted:
         recording.require_no_handlers()
     may_write = recording.is_trusted or fun in (operator.iadd, add_at.fun)
-    value_of = HIDDEN.__get__ if may_write else read_only_value
+    value_of = HIDDEN.__get__ if may_write else lambda box: read_only_leaf(HIDDEN.__get__(box))
     values, options = replace_boxes(args, value_of), replace_boxes(kwargs, value_of)
     if fun is add_at.fun and type(args[0]) is np.ndarray:  # a constant that the call changes
         args = args[0].copy(), *args[1:]
@@ -534,11 +528,6 @@ def call_of_data(fun: Callable, args: tuple, kwargs: dict, objects: int = 0) -> 
         return RecordingBox(value, recording.number, call)
     parts = [part_of(call, number, part) for number, part in enumerate(value)]
     return type(value)._make(parts) if hasattr(value, "_make") else type(value)(parts)
-
-
-def read_only_value(box: Any) -> Any:
-    """A box's value, into which no function of the model's may write."""
-    return read_only_leaf(HIDDEN.__get__(box))
 
 
 def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None:

@@ -407,13 +407,3 @@ def calls_in(tree: Any) -> Iterator[NumpyCall]:
     elif isinstance(tree, list | tuple | dict):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from calls_in(part)
-
-
-def run(program: CallList, leaves: Sequence[Any]) -> list[Any]:
-    """The meaning of a list: its calls, one after the other."""
-    values = dict(zip(program.inputs, leaves, strict=True))
-    with np.errstate(all="ignore"):
-        for call in program.calls:
-            args, kwargs = replaced((call.args, call.kwargs), values)
-            values[call] = call.fun(*args, **kwargs)
-    return replaced(program.outputs, values)

@@ -21,8 +21,6 @@ def private(*path: str) -> Any:
 
 matrices = private("linalg", "_umath_linalg")
 transforms = private("fft", "_pocketfft_umath")
-einsum = private("_core", "multiarray", "c_einsum") or np.einsum
-clip = private("_core", "umath", "clip") or np.clip
 
 
 def errors(message: str) -> np.errstate:

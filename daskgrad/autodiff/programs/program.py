@@ -388,16 +388,13 @@ class Writer:
         lines: list[tuple[str, Any]] = [("", None), (f"    return {returned}", None)]
         for line, call in reversed(pairs):
             used = [*calls_in((call.args, call.kwargs)), call]
-            arrays = {self._names[part] for part in used if has_axes(part.value)}
+            used = [x for x in used if isinstance(x.value, np.ndarray) and x.value.ndim]
+            arrays = {self._names[part] for part in used}
             last = sorted(arrays - seen)
             seen |= arrays
             lines += [(f"    del {', '.join(last)}", call.place)] if last else []
             lines.append((f"    {line}", call.place))
         return [(f"def {name}({', '.join(inputs)}):", None), *lines[::-1]]
-
-
-def has_axes(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def snapshot(thing: Any) -> Any:

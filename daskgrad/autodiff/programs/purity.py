@@ -10,13 +10,15 @@ import builtins
 import dis
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
 import numpy as np
+
+from daskgrad.autodiff.values.trees import codes_in
 
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
 STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
@@ -77,13 +79,6 @@ def read(code: types.CodeType) -> Code:
         next(filter(None, map(partial(impurity_of_body, code.co_freevars), bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
     )
-
-
-def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes_in(constant)
 
 
 def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:

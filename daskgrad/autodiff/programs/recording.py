@@ -29,13 +29,7 @@ from daskgrad.autodiff.programs.boxes import (
 from daskgrad.autodiff.programs.calls import CallList, calls_of
 from daskgrad.autodiff.rules.declaration import KNOWN
 from daskgrad.autodiff.rules.indexing import Selection, Transposition
-from daskgrad.autodiff.tape.boxes import (
-    KeptValueError,
-    advice_about,
-    frames_of,
-    kind_of,
-    place_of,
-)
+from daskgrad.autodiff.tape.boxes import KeptValueError, advice_about, frames_of, kind_of, place_of
 from daskgrad.autodiff.tape.reverse import AutogradTape, TapeNode, pullback_of, trace
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder

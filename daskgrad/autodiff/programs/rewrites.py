@@ -198,27 +198,6 @@ def small_power(call: NumpyCall, emit: Callable) -> Any:
 
 
 @rule(np.add, operator.add)
-def plus_zeros(call: NumpyCall, emit: Callable) -> Any:
-    """Zeros of a larger shape spread out the other operand."""
-    for zeros, x in (call.args, call.args[::-1]):
-        if type(zeros) is np.ndarray and zeros.shape == np.shape(call.value):
-            if not (is_zero_of(value_of(x), zeros) and is_ordered(call.value)):
-                continue
-            if not zeros.ndim:
-                return emit(operator.add, (x, 0.0), {}, call.value)
-            shape = np.shape(value_of(x))
-            if np.prod(shape) == 1 or shape != zeros.shape:
-                small = emit(operator.add, (x, 0.0), {}, value_of(x))
-                return emit(spread.fun, (small, zeros.shape), {}, call.value)
-    return None
-
-
-def is_zero_of(x: Any, zeros: np.ndarray) -> bool:
-    is_like = is_real(x) and x.dtype == zeros.dtype
-    return is_like and not zeros.any() and not np.signbit(zeros).any()
-
-
-@rule(np.add, operator.add)
 def through_reshape(call: NumpyCall, emit: Callable) -> Any:
     """A number is reshaped after something is added to it."""
     x, other = call.args
@@ -341,14 +320,9 @@ def constant(number: Any, dtype: np.dtype) -> np.ndarray:
 # ------------------------------------------------------------------- calls in place of functions
 
 
-@rule(np.reshape)
+@rule(np.reshape, truncate_pad.fun)
 def reshaped(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if is_alike(call.args[0], call.value) and len(call.args) == 2 else None
-
-
-@rule(truncate_pad.fun)
-def not_padded(call: NumpyCall, emit: Callable) -> Any:
-    return call.args[0] if is_alike(call.args[0], call.value) else None
 
 
 @rule(np.squeeze, np.ravel, np.expand_dims, np.atleast_1d, np.atleast_2d)
@@ -411,18 +385,6 @@ def rolled(call: NumpyCall, emit: Callable) -> Any:
     return emit(np.concatenate, (tuple(parts), 0), {}, call.value)
 
 
-@rule(np.diff)
-def differences(call: NumpyCall, emit: Callable) -> Any:
-    x, *order = call.args
-    axis = call.kwargs.get("axis", 0)
-    if order not in ([], [1]) or call.kwargs.keys() - {"axis"} or axis not in (0, -1):
-        return None
-    if not is_vector(x):
-        return None
-    parts = [emit(operator.getitem, (x, part)) for part in (slice(1, None), slice(None, -1))]
-    return emit(operator.sub, parts, {}, call.value)
-
-
 @rule(np.linalg.norm)
 def length(call: NumpyCall, emit: Callable) -> Any:
     (x, *others) = call.args
@@ -446,8 +408,6 @@ QUICKER = {
     np.linalg.inv: kernels.inverted,
     np.linalg.solve: kernels.solved,
     np.linalg.cholesky: kernels.factor,
-    np.einsum: kernels.einsum,
-    np.clip: kernels.clip,
     np.fft.fft: kernels.transform,
     np.fft.ifft: kernels.inverse_transform,
 }
@@ -456,12 +416,8 @@ QUICKER = {
 @rule(*QUICKER)
 def by_kernel(call: NumpyCall, emit: Callable) -> Any:
     arrays = [value_of(arg) for arg in call.args if not isinstance(arg, str)]
-    if call.fun is np.clip:
-        is_usual = len(arrays) == 3 and type(arrays[0]) is np.ndarray
-        is_usual = is_usual and not any([bound is None for bound in arrays])
-    else:
-        kinds = (np.float64, np.complex128)
-        is_usual = all([type(x) is np.ndarray and x.dtype in kinds for x in arrays])
+    kinds = (np.float64, np.complex128)
+    is_usual = all([type(x) is np.ndarray and x.dtype in kinds for x in arrays])
     if call.fun in (np.linalg.inv, np.linalg.solve, np.linalg.cholesky):
         is_usual = is_usual and arrays[0].ndim == 2 and arrays[-1].ndim < 3
         is_usual = is_usual and arrays[0].dtype == np.float64

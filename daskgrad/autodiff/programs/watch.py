@@ -222,7 +222,8 @@ class References:
     def _follow_function(self, fun: types.FunctionType) -> None:
         if is_primitive(fun):
             return None
-        if all(map(is_lasting, modules_of(fun))):
+        # they differ where ``functools.wraps`` took over a name, and for autograd's primitives
+        if is_lasting(fun.__module__) and is_lasting(fun.__globals__.get("__name__")):
             self.names.add(fun.__name__)  # NumPy's functions call methods of their name
             if fun.__module__.split(".")[0] == PACKAGE:
                 self.of_package.add(fun.__name__)
@@ -291,7 +292,7 @@ class References:
         if not isinstance(thing, types.ModuleType):
             self._same.append((partial(getattr, kind, "__mro__"), kind.__mro__))
             if kind is not thing:
-                self._same.append((partial(class_of, weakly(thing)), kind))
+                self._same.append((partial(attribute_of, weakly(thing), "__class__", None), kind))
             for base in kind.__mro__:  # a new attribute may hide another one
                 if not is_of_library(base.__module__):
                     self._equal.append((partial(count_names, base), count_names(base)))
@@ -402,10 +403,6 @@ def attribute_of(reference: Callable[[], Any], name: str, otherwise: Any) -> Any
     return getattr(reference(), name, otherwise)
 
 
-def class_of(reference: Callable[[], Any]) -> type:
-    return type(reference())
-
-
 def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:
     return get() is reference()
 
@@ -413,12 +410,6 @@ def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:
 def is_rule(thing: Any) -> bool:
     """Whether this is a function with rules of its own (``daskgrad.rules``)."""
     return hasattr(type(thing), "is_first_order")
-
-
-def modules_of(fun: types.FunctionType) -> tuple[str | None, str | None]:
-    """The module that a function names, and the module of its code, which differ where
-    ``functools.wraps`` took over a name, and for autograd's primitives."""
-    return fun.__module__, fun.__globals__.get("__name__")
 
 
 def namespaces_of(thing: Any) -> Iterator[Any]:

@@ -8,7 +8,6 @@ all exceptions, and makes the comparisons.
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_
-from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.memory import owned
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
 USED = {"delayed", "map_sum", "map_mean", "reduce_sum", "sum", "zip", "stop_gradient", "value"}
@@ -210,9 +210,13 @@ class Whole(Programs):
             except Exception:
                 return FAILED
             if storage is None:
-                own_arrays(outputs)
-            else:
-                store_arrays(outputs, storage)
+                for number in range(1, len(outputs)):
+                    if type(outputs[number]) is np.ndarray:
+                        outputs[number] = owned(outputs, number)
+            else:  # once the program has ended well
+                for array, gradient in zip(storage, outputs[1:], strict=True):
+                    if array is not None:
+                        array[...] = gradient
             is_pair = way.structure == PAIR
             return tuple(outputs) if is_pair else unflatten(way.structure, outputs)
         return None
@@ -275,29 +279,3 @@ def require_separate(arrays: Sequence[Any], leaves: Sequence[Any]) -> None:
             if any([np.may_share_memory(array, other) for other in others]):
                 raise Unusual
             others.append(array)
-
-
-def store_arrays(outputs: Sequence[Any], storage: Sequence[Any]) -> None:
-    """Writes the outputs after the first one into arrays, once the program has ended well."""
-    for array, gradient in zip(storage, outputs[1:], strict=True):
-        if array is not None:
-            array[...] = gradient
-
-
-def own_arrays(outputs: list[Any]) -> None:
-    """Copies the outputs after the first one that somebody else holds, too."""
-    for number in range(1, len(outputs)):
-        array = outputs[number]
-        if type(array) is np.ndarray:
-            is_alone = getrefcount(array) == ALONE and array.base is None
-            if not (is_alone and array.flags.writeable):
-                outputs[number] = array.copy()
-
-
-def alone(outputs: list[Any]) -> int:
-    """The count of references that ``own_arrays`` sees of an array that nobody else holds."""
-    array = outputs[0]
-    return getrefcount(array)
-
-
-ALONE = alone([np.zeros(2)])

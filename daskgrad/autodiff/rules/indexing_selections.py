@@ -14,14 +14,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from daskgrad.autodiff.rules.declaration import Refusal, always, plain, shape_of
 from daskgrad.autodiff.rules.manipulation import arrangement, places_of
-from daskgrad.autodiff.rules.twins import (
-    TWINS,
-    as_array,
-    by_position,
-    composed,
-    joined,
-    recorded,
-)
+from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, joined, recorded
 
 for fun, keywords in (
     (np.flip, "axis"),
@@ -112,11 +105,7 @@ def conditions_of(x: Any, condlist: Any, funclist: Sequence) -> Sequence[np.ndar
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """With traced numbers in the places of NaN and infinities, too."""
     x = anp.array(x)
-    for number, is_there in (
-        (nan, np.isnan),
-        (posinf, np.isposinf),
-        (neginf, np.isneginf),
-    ):
+    for number, is_there in ((nan, np.isnan), (posinf, np.isposinf), (neginf, np.isneginf)):
         if isbox(number):
             x = anp.where(is_there(plain(x)), number, x)
     return anp.nan_to_num(x, copy=copy, nan=plain(nan), posinf=plain(posinf), neginf=plain(neginf))

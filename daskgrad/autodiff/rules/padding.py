@@ -29,9 +29,10 @@ def pad(array, pad_width, mode="constant", **kwargs):
     mode = (mode, "odd") if is_odd else mode
     if mode not in SIDES:
         options = "".join([f", {name}={value!r}" for name, value in kwargs.items()])
+        known = [*REPEATED, *[name for name in SIDES if isinstance(name, str)]]
         raise Refusal(
             f"np.pad has no derivative rule for mode={mode!r}{options}; concatenate the padding "
-            f"and the array, or use one of {[*REPEATED, *filter(is_name, SIDES)]}"
+            f"and the array, or use one of {known}"
         )
     option = None if is_odd else next(iter(kwargs.values()), None)
     for axis, widths in enumerate(widths_of(array, pad_width)):
@@ -41,10 +42,6 @@ def pad(array, pad_width, mode="constant", **kwargs):
         after = SIDES[mode](array[..., ::-1], widths[1], last)[..., ::-1]
         array = anp.moveaxis(anp.concatenate([before, array, after], axis=-1), -1, axis)
     return array
-
-
-def is_name(mode: Any) -> bool:
-    return isinstance(mode, str)
 
 
 def widths_of(array: Any, pad_width: Any) -> np.ndarray:

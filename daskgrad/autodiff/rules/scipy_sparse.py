@@ -67,10 +67,8 @@ declare(constant_product, adjoint=constant_product_adjoint, tangent=constant_pro
 @primitive
 def product(data: Any, x: Any, pattern: Pattern) -> Any:
     """The matrix of these entries times a vector or a matrix."""
-    result = pattern.matrix(data) @ x
-    return np.reshape(
-        result, (pattern.shape[0], *np.shape(x)[1:])
-    )  # SciPy's of one row are numbers
+    shape = pattern.shape[0], *np.shape(x)[1:]  # SciPy's products with one row are numbers
+    return np.reshape(pattern.matrix(data) @ x, shape)
 
 
 declare(
@@ -147,10 +145,8 @@ class Factor:
         if self._is_complex:
             return self._factors.solve(np.asarray(b, complex), mode)
         if np.iscomplexobj(b):
-            parts = [
-                self._factors.solve(np.ascontiguousarray(part), mode) for part in (b.real, b.imag)
-            ]
-            return parts[0] + 1j * parts[1]
+            real, imaginary = map(np.ascontiguousarray, (b.real, b.imag))
+            return self._factors.solve(real, mode) + 1j * self._factors.solve(imaginary, mode)
         return self._factors.solve(np.asarray(b, float), mode)
 
 

@@ -108,10 +108,7 @@ with_slopes(stats.chi2.logpdf, {0: log_slope, 1: log_slope_by_df})
 with_slopes(stats.chi2.pdf, {0: of_density(log_slope), 1: of_density(log_slope_by_df)})
 with_slopes(
     stats.chi2.cdf,
-    {
-        0: density_of(stats.chi2),
-        1: lambda ans, x, df: 0.5 * gamma_by_a(0.5 * df, 0.5 * x),
-    },
+    {0: density_of(stats.chi2), 1: lambda ans, x, df: 0.5 * gamma_by_a(0.5 * df, 0.5 * x)},
 )
 
 

@@ -40,10 +40,6 @@ def cylinder(name, combined=operator.sub, factor=0.5, of_value=0.0, is_scaled=Fa
     return slope
 
 
-def kn_slope(ans, n, x):
-    return -0.5 * (special.kn(np.abs(n - 1), x) + special.kn(n + 1, x))
-
-
 def ive_slope(ans, n, x):
     if anp.iscomplexobj(x):
         raise Refusal(
@@ -69,10 +65,6 @@ def besselpoly_slope(ans, a, power, v):
     return ans * v / a - 2.0 * special.besselpoly(a, power + 1.0, v + 1.0)
 
 
-def i1e_slope(ans, x):
-    return 0.5 * (special.i0e(x) + special.ive(2, x)) - anp.sign(x) * ans
-
-
 enter(
     {
         **{name: [ORDER, cylinder(name)] for name in ("jv", "yn", "yv", "hankel1", "hankel2")},
@@ -84,13 +76,16 @@ enter(
         "ive": [ORDER, ive_slope],
         "kv": [ORDER, cylinder("kv", operator.add, -0.5)],
         "kve": [ORDER, cylinder("kve", operator.add, -0.5, 1.0)],
-        "kn": [ORDER, kn_slope],
+        "kn": [
+            ORDER,
+            lambda ans, n, x: -0.5 * (special.kn(np.abs(n - 1), x) + special.kn(n + 1, x)),
+        ],
         "k0": [lambda ans, x: -special.k1(x)],
         "k1": [lambda ans, x: -special.k0(x) - ans / x],
         "k0e": [lambda ans, x: ans - special.k1e(x)],
         "k1e": [lambda ans, x: ans - special.k0e(x) - ans / x],
         "i0e": [lambda ans, x: special.i1e(x) - anp.sign(x) * ans],
-        "i1e": [i1e_slope],
+        "i1e": [lambda ans, x: 0.5 * (special.i0e(x) + special.ive(2, x)) - anp.sign(x) * ans],
         "struve": [ORDER, struve_slope("struve", -1.0)],
         "modstruve": [ORDER, struve_slope("modstruve", 1.0)],
         "besselpoly": [besselpoly_slope, PARAMETER, ORDER],
@@ -184,23 +179,16 @@ enter(
 # ------------------------------------------------------------- parabolic, Mathieu's, and spheroidal
 
 
-def mathieu(value: str) -> Row:
-    """y'' = (2q cos 2x - a) y, with x in degrees and y' by radians (DLMF 28.2.1)."""
+def mathieu(value: str, is_modified: bool = False) -> Row:
+    """y'' = (2q cos 2x - a) y, with x in degrees and y' by radians (DLMF 28.2.1); modified ones:
+    y'' = (a - 2q cosh 2x) y (DLMF 28.20.1)."""
 
     def slope(ans, m, q, x):
         a = getattr(special, value)(m, q)
+        if is_modified:
+            return ans[1], (a - 2.0 * q * anp.cosh(2.0 * x)) * ans[0]
         unit = math.pi / 180.0
         return unit * ans[1], unit * (2.0 * q * anp.cos(2.0 * unit * x) - a) * ans[0]
-
-    return [ORDER, PARAMETER, slope]
-
-
-def modified_mathieu(value: str) -> Row:
-    """y'' = (a - 2q cosh 2x) y (DLMF 28.20.1)."""
-
-    def slope(ans, m, q, x):
-        a = getattr(special, value)(m, q)
-        return ans[1], (a - 2.0 * q * anp.cosh(2.0 * x)) * ans[0]
 
     return [ORDER, PARAMETER, slope]
 
@@ -244,10 +232,8 @@ enter(
         "mathieu_b": [ORDER, PARAMETER],
         "mathieu_cem": mathieu("mathieu_a"),
         "mathieu_sem": mathieu("mathieu_b"),
-        "mathieu_modcem1": modified_mathieu("mathieu_a"),
-        "mathieu_modcem2": modified_mathieu("mathieu_a"),
-        "mathieu_modsem1": modified_mathieu("mathieu_b"),
-        "mathieu_modsem2": modified_mathieu("mathieu_b"),
+        **dict.fromkeys(("mathieu_modcem1", "mathieu_modcem2"), mathieu("mathieu_a", True)),
+        **dict.fromkeys(("mathieu_modsem1", "mathieu_modsem2"), mathieu("mathieu_b", True)),
         "pro_cv": [ORDER, ORDER, PARAMETER],
         "obl_cv": [ORDER, ORDER, PARAMETER],
         **{name: spheroidal(kind, sign, False) for name, kind, sign in SPHEROIDAL},

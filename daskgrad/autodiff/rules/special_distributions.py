@@ -71,15 +71,10 @@ enter(
 # ------------------------------------------------------------------------------------ beta family
 
 
-def odds(dfn, dfd, x):
-    """The argument w of the incomplete beta function, and the slope of w by its odds."""
-    below = dfd + dfn * x
-    return dfn * x / below, 1.0 / below**2
-
-
 def f_slope(number: int) -> Any:
     def slope(ans, dfn, dfd, x):
-        w, unit = odds(dfn, dfd, x)
+        below = dfd + dfn * x
+        w, unit = dfn * x / below, 1.0 / below**2  # the beta function's argument, its slope by odds
         a, b = 0.5 * dfn, 0.5 * dfd
         by_w = (x * dfd, -x * dfn, dfn * dfd)[number] * unit * beta_density(a, b, w)
         return by_w if number == 2 else by_w + 0.5 * beta_by(a, b, w, number == 1)
@@ -112,11 +107,7 @@ def t_by_df(ans, df, t):
 
 
 T: Row = [t_by_df, t_density]
-BINOMIAL: Row = [
-    zero,
-    COUNT,
-    lambda ans, k, n, p: -beta_density(whole(k) + 1.0, n - whole(k), p),
-]
+BINOMIAL: Row = [zero, COUNT, lambda ans, k, n, p: -beta_density(whole(k) + 1.0, n - whole(k), p)]
 NEGATIVE: Row = [zero, COUNT, lambda ans, k, n, p: beta_density(1.0 * n, whole(k) + 1.0, p)]
 BINOMIAL_BETWEEN: Row = [  # 1 - I(k + 1, n - k; p)
     lambda ans, k, n, p: beta_by(k + 1.0, n - k, p, True) - beta_by(k + 1.0, n - k, p, False),

@@ -135,19 +135,10 @@ def pseudo_huber_by_delta(ans, delta, r):
 enter(
     {
         "xlogy": [lambda ans, x, y: anp.log(y), lambda ans, x, y: x / nonzero(x, y)],
-        "xlog1py": [
-            lambda ans, x, y: special.log1p(y),
-            lambda ans, x, y: x / nonzero(x, 1.0 + y),
-        ],
+        "xlog1py": [lambda ans, x, y: special.log1p(y), lambda ans, x, y: x / nonzero(x, 1.0 + y)],
         "entr": [lambda ans, x: -anp.log(x) - 1.0],
-        "rel_entr": [
-            lambda ans, x, y: anp.log(x / y) + 1.0,
-            lambda ans, x, y: -x / nonzero(x, y),
-        ],
-        "kl_div": [
-            lambda ans, x, y: anp.log(x / y),
-            lambda ans, x, y: (y - x) / nonzero(x, y),
-        ],
+        "rel_entr": [lambda ans, x, y: anp.log(x / y) + 1.0, lambda ans, x, y: -x / nonzero(x, y)],
+        "kl_div": [lambda ans, x, y: anp.log(x / y), lambda ans, x, y: (y - x) / nonzero(x, y)],
         "huber": [
             lambda ans, delta, r: anp.where(
                 np.abs(plain(r)) <= plain(delta), 0.0, anp.abs(r) - delta
@@ -184,15 +175,10 @@ def exprel_slope(ans, x):
 
 def power_slope(log, power):
     """The derivative of log · exprel(λ log) = (x^λ - 1) / λ by λ."""
-    return anp.where(
-        np.isneginf(plain(log)),
-        1.0 / anp.where(plain(power) == 0, 1.0, power) ** 2,
-        finite_power_slope(anp.where(np.isneginf(plain(log)), 0.0, log), power),
-    )
-
-
-def finite_power_slope(log, power):
-    return log**2 * exprel_slope(None, power * log)
+    is_zero = np.isneginf(plain(log))
+    at_zero = 1.0 / anp.where(plain(power) == 0, 1.0, power) ** 2
+    log = anp.where(is_zero, 0.0, log)
+    return anp.where(is_zero, at_zero, log**2 * exprel_slope(None, power * log))
 
 
 def root_slope(y, power):
@@ -207,18 +193,14 @@ def root_slope(y, power):
     )
 
 
-def tukey_slope(ans, p, power):
-    """dx/dp of the quantile function x = (p^λ - (1 - p)^λ) / λ."""
-    return p ** (power - 1.0) + (1.0 - p) ** (power - 1.0)
-
-
 def tklmbda_slope(top):
-    """Zero outside of the support."""
+    """From the quantile function x = (p^λ - (1 - p)^λ) / λ; zero outside of the support."""
 
     def slope(ans, x, power):
         inside = (plain(ans) > 0.0) & (plain(ans) < 1.0)
         p = anp.where(inside, ans, 0.5)
-        return anp.where(inside, top(p, power) / tukey_slope(None, p, power), 0.0)
+        steep = p ** (power - 1.0) + (1.0 - p) ** (power - 1.0)  # dx/dp
+        return anp.where(inside, top(p, power) / steep, 0.0)
 
     return slope
 
@@ -242,10 +224,7 @@ enter(
             lambda ans, *parts: DEGREE / 3600.0,
         ],
         "round": [zero],
-        "powm1": [
-            lambda ans, x, y: y * x ** (y - 1.0),
-            lambda ans, x, y: x**y * anp.log(x),
-        ],
+        "powm1": [lambda ans, x, y: y * x ** (y - 1.0), lambda ans, x, y: x**y * anp.log(x)],
         "boxcox": [
             lambda ans, x, power: x ** (power - 1.0),
             lambda ans, x, power: power_slope(anp.log(x), power),

@@ -1,6 +1,7 @@
 """SciPy's gamma and zeta functions and exponential integrals: their slopes."""
 
 import math
+from collections.abc import Callable
 
 import autograd.numpy as anp
 import numpy as np
@@ -34,37 +35,31 @@ def reflection_slope(x):
 def rgamma(x):
     """autograd's derivative is NaN at the poles of the gamma function."""
     return at_poles(
-        x,
-        lambda x: anp.sin(math.pi * x) * special.gamma(1.0 - x) / math.pi,
-        autograds.rgamma,
+        x, lambda x: anp.sin(math.pi * x) * special.gamma(1.0 - x) / math.pi, autograds.rgamma
     )
 
 
 def poch_by_z(ans, z, m):
     return ans * special.psi(z + m) + at_poles(
-        z,
-        lambda z: special.gamma(z + m) * reflection_slope(z),
-        lambda z: -ans * special.psi(z),
+        z, lambda z: special.gamma(z + m) * reflection_slope(z), lambda z: -ans * special.psi(z)
     )
 
 
-def binom_by_n(ans, n, k):
-    return ans * special.psi(n + 1.0) + at_poles(
-        n - k + 1.0,
-        lambda x: special.gamma(n + 1.0) * special.rgamma(k + 1.0) * reflection_slope(x),
+def binom_by(ans, n, x, other):
+    """By one of the two factors Γ(x) in the denominator."""
+    return at_poles(
+        x,
+        lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
         lambda x: -ans * special.psi(x),
     )
 
 
-def binom_by_k(ans, n, k):
-    def by(x, other):
-        return at_poles(
-            x,
-            lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
-            lambda x: -ans * special.psi(x),
-        )
+def binom_by_n(ans, n, k):
+    return ans * special.psi(n + 1.0) + binom_by(ans, n, n - k + 1.0, k + 1.0)
 
-    return by(k + 1.0, n - k + 1.0) - by(n - k + 1.0, k + 1.0)
+
+def binom_by_k(ans, n, k):
+    return binom_by(ans, n, k + 1.0, n - k + 1.0) - binom_by(ans, n, n - k + 1.0, k + 1.0)
 
 
 enter(
@@ -109,6 +104,12 @@ def spence_slope(ans, z):
     )
 
 
+def modfresnel(i: complex) -> Callable:
+    """For the root of -1 in the exponent."""
+    shift = np.exp(-0.25 * i * math.pi) / math.sqrt(math.pi)
+    return lambda ans, x: (-anp.exp(i * x**2), -2.0 * i * x * ans[1] - shift)
+
+
 ZETA_TERMS, BERNOULLI = 12, bernoulli(20)[2::2]
 
 
@@ -147,18 +148,8 @@ enter(
         "_riemann_zeta": [zeta_by_s],
         "zetac": [zeta_by_s],
         "fresnel": [lambda ans, z: (anp.sin(0.5 * math.pi * z**2), anp.cos(0.5 * math.pi * z**2))],
-        "modfresnelp": [
-            lambda ans, x: (
-                -anp.exp(1j * x**2),
-                -2j * x * ans[1] - np.exp(-0.25j * math.pi) / math.sqrt(math.pi),
-            )
-        ],
-        "modfresnelm": [
-            lambda ans, x: (
-                -anp.exp(-1j * x**2),
-                2j * x * ans[1] - np.exp(0.25j * math.pi) / math.sqrt(math.pi),
-            )
-        ],
+        "modfresnelp": [modfresnel(1j)],
+        "modfresnelm": [modfresnel(-1j)],
         "wrightomega": [lambda ans, z: ans / (1.0 + ans)],
     }
 )

@@ -140,10 +140,7 @@ def gamma_by_a(a, x):
     return put_together(parts, a, x)
 
 
-GAMMA: Row = [
-    lambda ans, a, x: gamma_by_a(a, x),
-    lambda ans, a, x: gamma_density(a, x),
-]
+GAMMA: Row = [lambda ans, a, x: gamma_by_a(a, x), lambda ans, a, x: gamma_density(a, x)]
 
 
 def negative(row: Row) -> Row:

@@ -115,8 +115,8 @@ def declare_constant(fun: Callable) -> None:
 
 for fun in (anp.signbit, anp.spacing, anp.digitize, anp.isin, anp.nanargmax, anp.nanargmin):
     declare_constant(fun)
-declare_constant(anp.lexsort)
-declare_constant(linalg.matrix_rank)
+for fun in (anp.lexsort, linalg.matrix_rank):
+    declare_constant(fun)
 
 
 @composed(np.lexsort)

@@ -10,6 +10,7 @@ Methods of arrays work if a traced function does the same; the others tell what 
 import importlib.util
 import itertools
 import sys
+import traceback
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -249,20 +250,13 @@ def advice_about(error: Exception) -> str:
 
 def advice_here(method: str = "") -> str:
     """Advice for code that looks into a box now, by a method of the box."""
-    frames, frame = [], sys._getframe(1)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back  # type: ignore[assignment]
+    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
     return advice_of(frames) or METHODS.get(method, "")
 
 
 def frames_of(error: Exception) -> list[FrameType]:
     """The frames of a traceback, the innermost first."""
-    frames, entry = [], error.__traceback__
-    while entry is not None:
-        frames.append(entry.tb_frame)
-        entry = entry.tb_next
-    return frames[::-1]
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
 
 
 def library_frames(frames: Iterable[FrameType]) -> list[FrameType]:
@@ -347,9 +341,7 @@ def note_view(view: ArrayBox, array: np.ndarray) -> None:
         frame = frame.f_back
     owner = array.base
     for parent in () if frame is None else frame.f_locals["args"]:
-        inner = parent
-        while type(inner) is ArrayBox:
-            inner = inner._value
+        inner = inmost(parent)
         if inner is not parent and (inner is owner or getattr(inner, "base", None) is owner):
             if parent.sharing is None:
                 parent.sharing = [weakref.ref(parent)]
@@ -358,11 +350,8 @@ def note_view(view: ArrayBox, array: np.ndarray) -> None:
             return
 
 
-KNOWN = {
-    "autograd.tracer",
-    "daskgrad.autodiff.programs.boxes",
-    __name__,
-}  # between a call and its box
+# the modules between a call and its box
+KNOWN = {"autograd.tracer", "daskgrad.autodiff.programs.boxes", __name__}
 
 
 def is_shared(box: ArrayBox) -> bool:

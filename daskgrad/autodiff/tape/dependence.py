@@ -24,10 +24,8 @@ MOVING |= {np.swapaxes, np.moveaxis, np.rollaxis, np.rot90, np.squeeze, np.expan
 MOVING |= {np.flip, np.fliplr, np.flipud, np.repeat, np.tile, np.diagonal, np.broadcast_to, np.take}
 MOVING |= {numpy_boxes.ArrayBox.__getitem__.fun}
 REDUCTIONS: set[Any] = {np.sum, np.mean, np.prod, np.min, np.max, np.std, np.var}
-JOINING = {
-    numpy_wrapper.concatenate_args: 1,
-    numpy_wrapper.array_from_args: 2,
-}  # from argument n on
+# functions that join their arguments from that number on
+JOINING = {numpy_wrapper.concatenate_args: 1, numpy_wrapper.array_from_args: 2}
 
 
 class Dependence:
@@ -108,9 +106,8 @@ def rule_of(primitive: Primitive) -> Callable[[Primitive, list[Columns]], Column
     is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not primitive.kwargs
     if is_ufunc or fun in ENTRY_BY_ENTRY:
         return entry_by_entry if isinstance(primitive.value, np.ndarray) else None
-    return (
-        reduced if fun in REDUCTIONS and primitive.kwargs.keys() <= {"axis", "keepdims"} else None
-    )
+    is_usual = primitive.kwargs.keys() <= {"axis", "keepdims"}
+    return reduced if fun in REDUCTIONS and is_usual else None
 
 
 def entry_by_entry(primitive: Primitive, arguments: list[Columns]) -> Columns:

@@ -14,14 +14,7 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
-from autograd.tracer import (
-    Node,
-    box_type_mappings,
-    getval,
-    isbox,
-    new_box,
-    notrace_primitives,
-)
+from autograd.tracer import Node, box_type_mappings, getval, isbox, new_box, notrace_primitives
 
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,

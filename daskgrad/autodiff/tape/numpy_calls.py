@@ -34,9 +34,7 @@ OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
 SHARED = "scipy._"  # converts arrays for all of SciPy, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
-USUAL = frozenset(
-    (boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64)
-)  # of operands
+USUAL = {boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64}  # of operands
 
 
 def as_array(box: Any) -> Callable:
@@ -66,19 +64,16 @@ def module_of(frame: Any) -> str:
 def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
     """The operator of autograd's function, and its reflection; of sparse matrices ours."""
 
-    def operate(box: Any, other: Any) -> Any:
-        if type(other) in USUAL:
-            return fun(box, other)
-        sparse_rule = rule_for(other, sparse)
-        return fun(box, other) if sparse_rule is None else sparse_rule(other, box, False)
+    def operator(is_reflected: bool) -> Callable:
+        def operate(box: Any, other: Any) -> Any:
+            sparse_rule = None if type(other) in USUAL else rule_for(other, sparse)
+            if sparse_rule is not None:
+                return sparse_rule(other, box, is_reflected)
+            return fun(other, box) if is_reflected else fun(box, other)
 
-    def reflected(box: Any, other: Any) -> Any:
-        if type(other) in USUAL:
-            return fun(other, box)
-        sparse_rule = rule_for(other, sparse)
-        return fun(other, box) if sparse_rule is None else sparse_rule(other, box, True)
+        return operate
 
-    return operate, reflected
+    return operator(False), operator(True)
 
 
 def rule_for(other: Any, sparse: str) -> Callable | None:

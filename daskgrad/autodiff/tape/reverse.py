@@ -444,12 +444,8 @@ def program_pullback(
 
     def pull_program(g: Any) -> tuple:
         gs = [g[n] for n in range(count)] if is_list else [g]
-        return tuple(
-            [
-                space.zeros() if cotangent is None else cotangent
-                for space, cotangent in zip(spaces, tape.pull(gs), strict=True)
-            ]
-        )
+        pairs = zip(spaces, tape.pull(gs), strict=True)
+        return tuple([space.zeros() if pulled is None else pulled for space, pulled in pairs])
 
     return pull_program
 

@@ -261,15 +261,8 @@ class RecordedRun:
         call = None
         if self._is_traced:
             value, residuals = map_leaves(read_only_leaf, self.function.run(args, kwargs))
-            parts = (
-                self.function,
-                tuple(arguments[:count]),
-                self._structure,
-                kwargs,
-                value,
-                residuals,
-            )
-            call = RuleCall(*parts)
+            of_args = tuple(arguments[:count]), self._structure
+            call = RuleCall(self.function, *of_args, kwargs, value, residuals)
         else:
             value, residuals = self.function.fun(*args, **kwargs), None
         outputs, of_value = flatten(value)

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,21 @@ def of_its_own(value: Any) -> Any:
         return canonical_leaf(leaf).copy(order="A") if isinstance(leaf, np.ndarray) else leaf
 
     return map_leaves(own, value)
+
+
+def owned(arrays: list[Any], place: int) -> Any:
+    """An array in a list, in C order; a copy if anybody else holds it."""
+    array = arrays[place]
+    is_alone = getrefcount(array) == ALONE and array.base is None
+    return array if is_alone and array.flags.carray else array.copy()
+
+
+def count_references(arrays: list[Any], place: int) -> int:
+    array = arrays[place]
+    return getrefcount(array)
+
+
+ALONE = count_references([np.zeros(2)], 0)  # in this version of Python, as ``owned`` counts
 
 
 def without_memory(leaf: Any) -> Any:

@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.memory import OWN_DTYPES, own_dtype
-from daskgrad.autodiff.values.trees import held_by, is_named
+from daskgrad.autodiff.values.trees import codes_in, held_by, is_named
 
 LINE = 16  # bytes: gaps are as narrow as the alignment of entries allows
 
@@ -125,12 +125,7 @@ def narrowed_strides(array: np.ndarray) -> tuple[int, ...] | None:
 
 
 def load_with_gaps(
-    entries: np.ndarray,
-    start: int,
-    shape: tuple,
-    strides: tuple,
-    nbytes: int,
-    is_writeable: bool,
+    entries: np.ndarray, start: int, shape: tuple, strides: tuple, nbytes: int, is_writeable: bool
 ) -> np.ndarray:
     if entries.dtype.hasobject:
         memory = np.empty(nbytes // entries.itemsize + 1, entries.dtype)[start // 8 :]
@@ -238,17 +233,8 @@ class Pickler(cloudpickle.Pickler):
 # only to objects that cannot change in place: modules, numbers, and functions like themselves.
 # These references are compared by identity, which takes some microseconds.
 
-FIXED = (
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-)
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+FIXED = (types.ModuleType, types.BuiltinFunctionType, *PLAIN)
 
 FunctionParts = list[Any]
 
@@ -320,14 +306,5 @@ def is_same(first: Any, second: Any) -> bool:
 def references(fun: Any) -> Iterator[Any]:
     """The values of a function's defaults, its closure, and the globals that it may use."""
     yield from held_by(fun)
-    for name in names_in(fun.__code__):
-        if name in fun.__globals__:
-            yield fun.__globals__[name]
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The names in a function's code and in functions within it: of globals, and of attributes."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
+    for code in codes_in(fun.__code__):  # its names are of globals, and of attributes
+        yield from [fun.__globals__[name] for name in code.co_names if name in fun.__globals__]

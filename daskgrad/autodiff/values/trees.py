@@ -5,7 +5,7 @@ import itertools
 import pickle
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -116,6 +116,14 @@ def held_by(function: types.FunctionType) -> list[Any]:
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     cells = function.__closure__ or ()
     return [*defaults, *[cell.cell_contents for cell in cells if cell != EMPTY]]
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of functions within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
 
 
 def is_named(value: Any) -> bool:

@@ -84,11 +84,8 @@ def still(value: Any) -> Any:
 
 def products(first: Any, second: Any) -> list[np.ndarray]:
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
-    return [
-        np.real(a * np.asarray(b, dtype=np.result_type(b, float)))
-        for a, b in pairs
-        if a is not None
-    ]
+    known = [(a, np.asarray(b, np.result_type(b, float))) for a, b in pairs if a is not None]
+    return [np.real(a * b) for a, b in known]
 
 
 def inner(first: Any, second: Any) -> float:

@@ -29,8 +29,6 @@ PAIRS = [  # what programs call, and NumPy's function
 def test_numpy_has_the_kernels():
     assert kernels.matrices is not None
     assert kernels.transforms is not None
-    assert kernels.einsum is not np.einsum
-    assert kernels.clip is not np.clip
 
 
 def outcome(fun, array):

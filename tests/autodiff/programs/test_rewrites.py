@@ -10,7 +10,7 @@ import pytest
 from fuzz_programs import SENSELESS, points, program, silence
 
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.calls import run
+from daskgrad.autodiff.programs.calls import replaced
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import RULES, rewritten
 from daskgrad.autodiff.programs.signatures import are_same
@@ -22,13 +22,9 @@ WRITTEN = {  # programs with calls that random ones do not make
     "log_of_sum": lambda a, b, *data: [np.sum(special.logsumexp(b, axis=1)) + b[0, 0]],
     "density": lambda a, b, *data: [np.sum(stats.norm.logpdf(a, 0.1, 2.0))],
     "transforms": lambda a, b, *data: [np.abs(np.fft.fft(a)), np.fft.fft(b.T)],
-    "by_kernel": lambda a, b, *data: [
-        np.linalg.inv(b.T @ b + np.eye(b.shape[1])),
-        np.clip(data[0], np.zeros(10), 0.5),
-    ],
+    "by_kernel": lambda a, b, *data: [np.linalg.inv(b.T @ b + np.eye(b.shape[1]))],
     "a conjugate": lambda a, b, *data: [np.conj(a) * np.var(a)],
     "rolled": lambda a, b, *data: [np.roll(a, 2) * np.roll(a, -3)],
-    "differences": lambda a, b, *data: [np.diff(a), np.diff(a, n=2), np.diff(a, prepend=1.0)],
     "a length": lambda a, b, *data: [np.linalg.norm(a)],
     "a count": lambda a, b, *data: [np.sum(a > 0.0) * a],
     "a deviation": lambda a, b, *data: [np.std(a), np.sum(b, keepdims=True) * b],
@@ -56,6 +52,16 @@ def programs():
         except (*SENSELESS, Unrecordable):
             continue
     return lists + [recorded(fun, 1) for fun in WRITTEN.values()]
+
+
+def run(program, leaves):
+    """The meaning of a list: its calls, one after the other."""
+    values = dict(zip(program.inputs, leaves, strict=True))
+    with np.errstate(all="ignore"):
+        for call in program.calls:
+            args, kwargs = replaced((call.args, call.kwargs), values)
+            values[call] = call.fun(*args, **kwargs)
+    return replaced(program.outputs, values)
 
 
 def shown(calls):
