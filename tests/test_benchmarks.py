@@ -66,6 +66,7 @@ PRINTED = {  # what a script without a page prints
     "styles": (["--quick"], ("\nplain ", "\nitems: objects ", "the slowest style")),
     "batches": (["--quick"], ("\ncounts ", "\nof 128 sizes ", "batches over a loop by hand")),
     "cliffs": (["--quick"], ("balance", "own gradients", "data sets", "BLAS threads")),
+    "peers": (["--quick"], [f"W{number}, daskgrad: " for number in range(1, 6)]),
     "rules": (
         ["--quick", "exp", "lstsq", "pinv"],
         ("\nexp ", "\nlstsq ", "\npinv ", "without a reason"),
@@ -83,6 +84,7 @@ def test_scripts_print_a_line_for_each_peer_or_function(name):
     )
     assert ran.returncode == 0, ran.stderr
     assert all(word in ran.stdout for word in words)
+    assert "gives no answer" not in ran.stdout
 
 
 VERBS, KINDS = ("pickling", "placing"), ("floats", "pairs", "rows", "arrays")
