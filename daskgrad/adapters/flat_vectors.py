@@ -32,13 +32,13 @@ class Flat:
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """The value and the gradient."""
         value, gradient = self._both(self._raveling.unravel(x))
-        return float(value), self._raveling.ravel(gradient)
+        return float(value), self._raveling.scale * self._raveling.ravel(gradient)
 
     def hessp(self, x: np.ndarray, p: np.ndarray) -> np.ndarray:
         """The Hessian times a vector, for ``minimize(..., hessp=flat.hessp)``."""
         point, direction = self._raveling.unravel(x), self._raveling.direction(p)
         _, (product,) = hvp(self._fun, (point,), (direction,))
-        return self._raveling.ravel(product)
+        return self._raveling.scale * self._raveling.ravel(product)
 
     @property
     def names(self) -> list[str]:
@@ -58,7 +58,8 @@ class Flat:
             error = np.abs(matrix @ direction - self.hessp(x, direction))
             if np.all(error <= APART * (np.abs(matrix) @ np.abs(direction))):  # entry by entry
                 return matrix
-        return self._raveling.ravel_matrix(hessian(self._fun)(self._raveling.unravel(x)))
+        matrix = self._raveling.ravel_matrix(hessian(self._fun)(self._raveling.unravel(x)))
+        return matrix * np.outer(self._raveling.scale, self._raveling.scale)
 
     def _arrow(
         self, x: np.ndarray, rows: np.ndarray, columns: np.ndarray, shared: np.ndarray
@@ -77,7 +78,7 @@ class Flat:
     def covariance(self, x: np.ndarray) -> np.ndarray:
         """The inverse of the Hessian: Laplace's approximation of the parameters' covariance, if the
         function is minus a log density and ``x`` its minimum. The roots of its diagonal are
-        standard errors, in the order of ``names``.
+        standard errors, in the order of ``names``; with a ``scale``, too, of the parameters.
 
         LinAlgError, which names the flattest direction, unless the Hessian is positive definite.
         """
@@ -93,6 +94,7 @@ class Flat:
                 f"no minimum, or the data say nothing of this direction: minimise further, fix "
                 f"parameters that stand at a bound, or add a prior"
             )
+        vectors = self._raveling.scale[:, None] * vectors
         return (vectors / values) @ vectors.T
 
     def bounds(self, lower: Any = None, upper: Any = None) -> Any:
@@ -102,10 +104,12 @@ class Flat:
         """
         scipy = imported("scipy.optimize", "scipy", "bounds are SciPy's")
         low, high = self._raveling.spread(lower, -np.inf), self._raveling.spread(upper, np.inf)
-        return scipy.Bounds(low, high)
+        return scipy.Bounds(low / self._raveling.scale, high / self._raveling.scale)
 
 
-def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarray], Any]]:
+def flat(
+    fun: Callable, tree: Any, scale: Any = None
+) -> tuple[Flat, np.ndarray, Callable[[np.ndarray], Any]]:
     """A function of a pytree as one of a vector, for optimisers that know of vectors alone.
 
     ::
@@ -121,6 +125,10 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     tree:
         a point: a pytree of float arrays and numbers. Integers, booleans and strings in it are
         constants.
+    scale:
+        typical sizes of the parameters, for optimisers that take all entries for equally large: the
+        entries of the vector are parameters divided by it. A pytree of positive numbers, in which a
+        number stands for all entries of a leaf, and ``None`` for one.
 
     Returns
     -------
@@ -133,6 +141,8 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     ------
     TypeError
         if ``fun`` is not a function, or the tree has complex numbers, or no float ones.
+    ValueError
+        if a scale is not positive, or has another structure.
 
     See Also
     --------
@@ -149,8 +159,8 @@ def flat(fun: Callable, tree: Any) -> tuple[Flat, np.ndarray, Callable[[np.ndarr
     (array([1., 1.]), -2.0)
     """
     name = require_differentiable(fun, 0, "adapters.flat")
-    raveling = Raveling(tree, name)
-    return Flat(fun, raveling), raveling.ravel(tree), raveling.unravel
+    raveling = Raveling(tree, name, scale)
+    return Flat(fun, raveling), raveling.ravel(tree) / raveling.scale, raveling.unravel
 
 
 # -------------------------------------------------------------------------------------------------

@@ -63,6 +63,23 @@ def test_bounds_are_trees_of_numbers_and_arrays():
     assert_allclose(flat.bounds().lb, -np.inf)
 
 
+def test_a_scale_divides_parameters_and_changes_nothing_else():
+    sizes = np.array([[1e3, 2.0], [0.5, 1e-3]])
+    scale = {"a": 100.0, "b": sizes, "count": None, "name": None}
+    plain, x, unravel = dg.adapters.flat(by_tree(ITEMS), TREE)
+    flat, y, unscaled = dg.adapters.flat(by_tree(ITEMS), TREE, scale=scale)
+    vector = np.array([100.0, *sizes.ravel()])
+    assert_allclose(y, x / vector)
+    assert_allclose(unscaled(y)["b"], unravel(x)["b"])
+    assert_allclose(flat(y)[0], plain(x)[0])
+    assert_allclose(flat(y)[1], vector * plain(x)[1])
+    assert_allclose(flat.hessp(y, np.ones(5)), vector * plain.hessp(x, vector))
+    assert_allclose(flat.hessian(y), plain.hessian(x) * np.outer(vector, vector))
+    assert_allclose(flat.covariance(y), plain.covariance(x))
+    limit = {**TREE, "a": 1.0, "b": 2.0}
+    assert_allclose(flat.bounds(upper=limit).ub, plain.bounds(upper=limit).ub / vector)
+
+
 def test_threads_share_it_over_placed_items(client):
     with dg.place(ITEMS) as shards:
         flat, x0, _ = dg.adapters.flat(by_tree(shards), TREE)

@@ -171,10 +171,11 @@ def split(numbers: np.ndarray, kinds: Kinds) -> Leaves:
 class Raveling:
     """The float leaves of a pytree in a vector; other leaves stay as they are.
 
-    TypeError if a leaf is complex, or none has a derivative.
+    ``scale``: a pytree of positive numbers, which are broadcast, or None: the leaves of a vector
+    are its entries times these. TypeError if a leaf is complex, or none has a derivative.
     """
 
-    def __init__(self, tree: Any, name: str):
+    def __init__(self, tree: Any, name: str, scale: Any = None):
         self._name = name
         self._leaves, self._structure = flatten(tree)
         self._kinds = kinds(self._leaves)
@@ -186,6 +187,12 @@ class Raveling:
             )
         self._shapes = [kind.shape for kind in known]
         self.size = count(known)
+        self.scale = self.spread(scale, 1.0)
+        if not np.all((self.scale > 0.0) & np.isfinite(self.scale)):
+            raise ValueError(
+                f"the scale of the parameters of {name!r} must be positive numbers, typical sizes; "
+                f"found {self.scale.min():g} to {self.scale.max():g}"
+            )
 
     def ravel(self, tree: Any) -> np.ndarray:
         """The vector of a pytree of this structure, in double precision."""
@@ -293,7 +300,7 @@ class Raveling:
                 f"the parameters of {self._name!r} are a vector of {self.size} numbers; found "
                 f"{describe(vector)}"
             )
-        leaves = split(numbers, self._kinds)
+        leaves = split(self.scale * numbers, self._kinds)
         return [None if leaf is None else leaf.copy() for leaf in leaves]
 
 
