@@ -11,10 +11,8 @@ SHOWN = "daskgrad autograd casadi dask distributed httpstan jax numba numpy open
 SHOWN += "pytensor pytensor-federated torch"
 HEADER = ("processor time, ms", "first row's over it", "ready, s", "first call, ms", "MB", "lines")
 WANTED = (  # daskgrad's time over a peer's, at most
-    ("W1", "daskgrad: one model", "autograd: one tape", 1.1),
-    ("W1", "daskgrad: one model", "stan: reduce_sum, bernoulli_logit", 2.0),
     ("W1", "daskgrad: reduce_sum", "autograd: one tape", 1.1),
-    ("W1", "daskgrad: reduce_sum", "stan: reduce_sum, bernoulli_logit", 2.0),
+    ("W1", "daskgrad: reduce_sum", "stan: reduce_sum", 2.0),
     ("W2", "daskgrad: map_sum", "stan: reduce_sum", 3.0),
     ("W2", "daskgrad: map_sum", "autograd: flat rows", 1.0),
     ("W2", "daskgrad: map_sum", "jax: jit(vmap), padded", 1.0),

@@ -35,8 +35,8 @@ PEERS, ROOT = Path(__file__).with_suffix(""), Path(__file__).parents[1]
 COMMON, PAGE, ENVIRONMENTS = PEERS / "common", ROOT / "docs/comparison.md", ROOT / ".venv-peers"
 WORKS = ("W1", "W2", "W3", "W4", "W5")
 LIMIT = 600.0  # seconds for an answer
-BLOCK = 0.4  # seconds of processor for which a program runs in a round
-WARM, WARM_SECONDS = 12, 60.0  # requests before the first round, and when they end early
+BLOCK = 0.3  # seconds of processor for which a program runs in a round
+WARM, WARM_SECONDS = 12, 20.0  # requests before the first round, and when they end early
 AGREE = 1e-10
 
 

@@ -14,7 +14,7 @@ from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.memory import require_room, row_major
 from daskgrad.autodiff.values.pickling import address
-from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, flatten, usual_leaves
+from daskgrad.autodiff.values.trees import BOXES, LEAF_TYPES, NAMESPACE, flatten, usual_leaves
 
 # -------------------------------------------------------------------------------------------------
 # Tuples: items that are tuples, such as a row and its label, kept column by column.
@@ -140,6 +140,8 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     ValueError
         if there are none: an empty sum has no structure and no shape.
     """
+    if type(items) in BOXES and items.ndim and len(items) and items.flags.c_contiguous:
+        return items
     if isinstance(items, np.ndarray) and items.ndim:
         require_plain(items, argument)
         require_room(items, argument)

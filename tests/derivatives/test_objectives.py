@@ -228,6 +228,25 @@ def test_a_long_program_has_no_shortcut(taken):
         assert (taken() > before) == takes
 
 
+def misfit(pair, x):
+    y, a = pair
+    return np.sum((np.dot(a, x) - y) ** 2)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("add", [dg.map_sum, dg.reduce_sum])
+def test_the_data_of_a_sum_may_be_arguments(add, order, taken):
+    def total(x, y, rows):
+        return add(misfit, dg.zip(y, rows), x, grainsize=16)
+
+    rows = np.asarray(random.normal(size=(40, 5)), order=order)
+    gradient = dg.value_and_grad(total)
+    for number in range(30):
+        y = np.arange(40.0) + number
+        assert_same(gradient(X, y, rows), dg.value_and_grad(lambda x: total(x, y, rows))(X))  # noqa: B023
+    assert bool(taken()) == (order == "C")  # rows of other orders are copied first
+
+
 def test_an_argument_that_does_not_matter_is_warned_of_at_each_call():
     gradient = dg.grad(dg.delayed(lambda x, y: np.sum(x**2), compile=True), (0, 1))
     for _ in range(30):

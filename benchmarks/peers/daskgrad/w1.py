@@ -17,9 +17,17 @@ def term(row, beta):
 
 def set_up(y, X):
     rows, model = dg.zip(y, X), dg.delayed(partial_sum)
+
+    def total(beta, y, X):
+        return dg.reduce_sum(partial_sum, dg.zip(y, X), beta)
+
+    summed = dg.value_and_grad(total)
     whole = dg.value_and_grad(lambda beta, y, X: model((y, X), beta))
     return {
-        "reduce_sum": dg.value_and_grad(lambda beta: dg.reduce_sum(partial_sum, rows, beta)),
+        "reduce_sum": lambda beta: summed(beta, y, X),
         "one model": lambda beta: whole(beta, y, X),
+        "reduce_sum, data in a closure": dg.value_and_grad(
+            lambda beta: dg.reduce_sum(partial_sum, rows, beta)
+        ),
         "map_sum, a row each": dg.value_and_grad(lambda beta: dg.map_sum(term, rows, beta)),
     }
