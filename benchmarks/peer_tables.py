@@ -77,5 +77,5 @@ def written(page: str, tables: dict[str, str]) -> str:
     for name, text in tables.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, after = page.split(begin)[0], page.split(end)[1]
-        page = f"{before}{begin}{text}{end}{after}"
+        page = f"{before}{begin}\n{text}\n{end}{after}"
     return page

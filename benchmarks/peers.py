@@ -35,8 +35,8 @@ PEERS, ROOT = Path(__file__).with_suffix(""), Path(__file__).parents[1]
 COMMON, PAGE, ENVIRONMENTS = PEERS / "common", ROOT / "docs/comparison.md", ROOT / ".venv-peers"
 WORKS = ("W1", "W2", "W3", "W4", "W5")
 LIMIT = 600.0  # seconds for an answer
-BLOCK = 0.3  # seconds of processor for which a program runs in a round
-WARM, WARM_SECONDS = 12, 20.0  # requests before the first round, and when they end early
+BLOCK = 0.15  # seconds of processor for which a program runs in a round
+WARM, WARM_SECONDS = 8, 15.0  # requests before the first round, and when they end early
 AGREE = 1e-10
 
 
@@ -79,6 +79,9 @@ class Program:
             text=True,
             process_group=0,
         )
+
+    def start(self) -> None:
+        """Waits until it is ready."""
         self.ready = self._answer()
         self.ready["processor"] += self._of_children()
         self._signal(signal.SIGSTOP)
@@ -147,7 +150,7 @@ def warmed(program: Program, name: str, is_quick: bool) -> dict[str, Any]:
     block, requests = (BLOCK / 100, 2) if is_quick else (BLOCK, WARM)
     for _ in range(requests):
         if time.monotonic() < end:
-            calls = 1 + int(block / 4 / (least + 1e-5))
+            calls = 1 + int(block / (least + 1e-5))
             least = min(least, program.ask(name, calls)["processor"] / calls)
     row = {"value": first["value"], "gradient": first["gradient"], "first": first["processor"]}
     row |= {"ready": program.ready["processor"], "lines": lines_of(program.path), "used": []}
@@ -164,6 +167,7 @@ def measure(work: str, folders: Sequence[Path], rounds: int, is_quick: bool) -> 
                 python = Path(sys.executable) if is_quick else environment(folder)
                 program = Program(path, python, is_quick)
                 stack.callback(program.end)
+                program.start()
                 for name in program.ready["names"]:
                     label = f"{folder.name}: {name}"
                     rows[label] = warmed(program, name, is_quick)
@@ -204,8 +208,8 @@ def main() -> int:
     given = parser.parse_args()
     every = [] if given.quick else [each.parent.name for each in PEERS.glob("*/requirements.txt")]
     names = {"daskgrad", *(every if given.peers is None else given.peers)}
-    folders = sorted([PEERS / name for name in names], key=lambda each: each.name != "daskgrad")
-    rounds, path, found = given.rounds or (1 if given.quick else 7), given.results, {}
+    folders = [PEERS / name for name in ("daskgrad", *sorted(names - {"daskgrad"}))]
+    rounds, path, found = given.rounds or (1 if given.quick else 5), given.results, {}
     path.mkdir(parents=True, exist_ok=True)
     if not given.quick:
         found = {

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
-PAGE = "before\n<!-- W1 -->\nold\n<!-- end of W1 -->\nafter\n"
+PAGE = "before\n<!-- W1 -->\n\nold\n\n<!-- end of W1 -->\nafter\n"
 
 
 @pytest.fixture

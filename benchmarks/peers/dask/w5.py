@@ -1,7 +1,7 @@
 import autograd
 import autograd.numpy as np
 from by_hand import logistic
-from distributed import Client, get_worker
+from distributed import Client
 
 
 def partial_sum(rows, beta):
@@ -14,12 +14,12 @@ def added(parts):
     return sum(value for value, _ in parts), sum(gradient for _, gradient in parts)
 
 
-def hold(shards):
-    get_worker().shards = shards
+def hold(shards, dask_worker):
+    dask_worker.shards = shards
 
 
-def evaluate(kernel, beta):
-    return added([kernel(rows, beta) for rows in get_worker().shards])
+def evaluate(kernel, beta, dask_worker):
+    return added([kernel(rows, beta) for rows in dask_worker.shards])
 
 
 class Holder:

@@ -1,6 +1,9 @@
+import dask
 import numpy as np
 
 import daskgrad as dg
+
+dask.config.set({"daskgrad.inline.seconds": 60})  # in this thread, however busy the machine is
 
 
 def term(item, shared):
