@@ -91,8 +91,9 @@ class Program:
         self._signal(signal.SIGCONT)
         time.sleep(SETTLE)
         before = self._of_children()
-        self._process.stdin.write(json.dumps([name, calls]) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer
+            self._process.stdin.write(json.dumps([name, calls]) + "\n")
+            self._process.stdin.flush()
         answer = self._answer()
         answer["processor"] += self._of_children() - before
         self._signal(signal.SIGSTOP)
@@ -109,8 +110,10 @@ class Program:
         return json.loads(line)
 
     def _processes(self) -> list[psutil.Process]:
-        own = psutil.Process(self._process.pid)
-        return [own, *own.children(recursive=True)]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self._process.pid)
+            return [own, *own.children(recursive=True)]
+        return []
 
     def _of_children(self) -> float:
         return sum(sum(each.cpu_times()[:2]) for each in self._processes()[1:])
@@ -179,7 +182,12 @@ def measure(work: str, folders: Sequence[Path], rounds: int, is_quick: bool) -> 
         for number in range(rounds):
             for label in random.Random(number).sample(list(running), len(running)):
                 (program, name), row = running[label], rows[label]
-                answer = program.ask(name, row["calls"])
+                try:
+                    answer = program.ask(name, row["calls"])
+                except FailedPeer as error:
+                    rows[label] = {"failed": str(error)}
+                    del running[label]
+                    continue
                 row["used"].append(answer["processor"] / row["calls"])
                 row["seconds"].append(answer["seconds"] / row["calls"])
         for label, (program, _) in running.items():
