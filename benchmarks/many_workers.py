@@ -76,7 +76,7 @@ class Size(NamedTuple):
     many: int
 
 
-FULL = Size((1, 8, 64, 128), (2, 16, 512), 16, (10**2, 10**3), 64, 10**6)
+FULL = Size((1, 8, 64, 128), (2, 16, 512), 16, (10**3, 10**4), 64, 10**6)
 QUICK = Size((1, 4), (2,), 4, (10, 100), 4, 10**4)
 MANY_IN_BLOCK = 128
 THREADS = 2  # of a worker
