@@ -550,8 +550,8 @@ def growth(runs: Iterable[Sequence[tuple[float, float]]]) -> Growth:
     free = len(x) - len(parts) - 1
     if free < 1:
         return Growth(math.nan, math.nan)
-    slope = x @ y / (x @ x)
-    return Growth(1e3 * slope, 1e3 * math.sqrt(numpy.sum((y - slope * x) ** 2) / free / (x @ x)))
+    slope, rest = float(x @ y / (x @ x)), float(numpy.sum((y - x * (x @ y / (x @ x))) ** 2))
+    return Growth(1e3 * slope, 1e3 * math.sqrt(rest / free / float(x @ x)))
 
 
 def warm(samples: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
