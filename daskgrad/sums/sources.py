@@ -243,8 +243,10 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     if isinstance(items, Node):
         raise TypeError(
             f"{argument} is {items!r}, and how many items it will have is not known while the sum "
-            f"is recorded; pass a list of nodes, one an item, or sum within a model that takes "
-            f"all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
+            f"is recorded; give parameters of items an entry of their own among the arguments, and "
+            f"transform them in the model; pass a list of nodes, one an item; or sum within a "
+            f"model that takes all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, "
+            f"*shared))"
         )
     if hasattr(type(items), "rechunk"):
         return array_source(items, argument, slices)

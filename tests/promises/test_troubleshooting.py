@@ -340,6 +340,14 @@ ROWS = [
     (lambda: dg.grad(ENERGY)(np.array([1, 2])), "TypeError: argument '…' of '…' is …"),
     (lambda: dg.map_sum(term, (item for item in ITEMS), X), "TypeError: items must be a list"),
     (
+        lambda: dg.grad(lambda x: dg.map_sum(term, dg.zip(ITEMS, x[:2]), x))(X),
+        "TypeError: … is <…>, and how many items",
+    ),
+    (
+        lambda: dg.adapters.flat(dg.delayed(np.prod), X)[0].covariance(X),
+        "LinAlgError: the Hessian has no inverse",
+    ),
+    (
         a_script_without_a_guard,
         "RuntimeError: An attempt has been made",
         "RuntimeError: Nanny failed to start.",
