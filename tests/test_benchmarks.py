@@ -177,7 +177,7 @@ def test_many_workers_counts_messages(tmp_path):
         costs = row["costs"]
         losses = {"first loss", "loss", "new worker"} if row["workers"] > 1 else set()
         assert set(costs) == {"place", "call", "large", "step", *losses}
-        assert all(cost["messages"] >= 2 * row["workers"] for cost in costs.values())
+        assert all(cost["messages"] >= 2 for cost in costs.values()), "a request and its answer"
     assert costs["large"]["messages"] < costs["call"]["messages"]  # along a tree
     assert [row["nodes"] for row in content["graphs"]] == [10, 100]
     assert set(content["many items"]["costs"]) == {"place", "call", *losses}
