@@ -2,7 +2,7 @@
 
     python benchmarks/chaos.py [--hours H | --seed S] [--quick] [--results DIR]
 
-What is done: random programs (``chaos_models``) run on a cluster of three worker processes, whose
+Done: random programs (``chaos_models``) run on a cluster of three worker processes, whose
 scheduler is a process of its own. A program has six to twelve rounds over items of its own: value
 and gradient, ``jvp``, ``hvp`` and ``per_item`` of graphs, loops, grids and sums over placed items;
 forward passes and, rounds later, their pullbacks; steps of attached and replicated arrays. In most
@@ -11,13 +11,13 @@ wait at a gate, it happens, the gate opens. Round, k, event and worker are drawn
 program's seed. Two pullbacks and an attached array are held for the whole run, and used once after
 each program.
 
-What is compared: each round's result, bit by bit, with that of the same program without a cluster.
+Compared: each round's result, bit by bit, with that of the same program without a cluster.
 Beside it only a documented error may come (DOCUMENTED); the round is then called again, and must be
 right. A round that takes more than LIMIT seconds is a hang: the stacks of client, scheduler and
 workers are printed, and another cluster goes on. After each program the cluster must hold no task
 of it, and workers no array.
 
-What is measured: after each program the memory, file descriptors and threads of client (with the
+Measured: after each program the memory, file descriptors and threads of client (with the
 workers' nannies), scheduler and workers, and what Python's collector tracks in the client. The
 first quarter is warm-up; a line through the rest must not rise (LEAKS). Workers that are killed are
 young, so the oldest one is spared in every second BLOCK of programs; a worker's memory counts from
@@ -131,7 +131,7 @@ CALM = {
 
 
 class Scheduler(SubprocessScheduler):
-    """What it writes is read, or it would wait for a reader."""
+    """Reads its output, or it would wait for a reader."""
 
     async def _start(self) -> None:
         await super()._start()
@@ -208,7 +208,7 @@ def print_stacks(client: Client, folder: Path) -> None:
 
 
 class Plan(NamedTuple):
-    """What happens in a round, and when: at the number-th report of the moment."""
+    """The event of a round, at the number-th report of the moment."""
 
     event: str
     moment: str
@@ -217,7 +217,7 @@ class Plan(NamedTuple):
 
 
 def plans(seed: int, counts: list[Counter]) -> list[list[Plan]]:
-    """What happens in each round, from the numbers of its reports."""
+    """The event of each round, from the numbers of its reports."""
     chance = random.Random(seed + 2)
 
     def plan(count: Counter) -> Plan:
@@ -252,7 +252,7 @@ class Trouble(NamedTuple):
 
 
 class Tally:
-    """What has come of a run so far."""
+    """The results of a run so far."""
 
     def __init__(self) -> None:
         self.start = self._printed = time.monotonic()
@@ -443,7 +443,7 @@ class Chaos:
             watch.gate.open()
 
     def _watch(self, moment: str, number: int) -> survivors.Watch:
-        """What reports are passed on to from now on, in all processes."""
+        """Sets the receiver of reports, in all processes."""
         self._watches += 1
         watch = survivors.Watch(self._folder / f"watch.{self._watches}", moment, number)
         path = self._folder / "next"
@@ -532,7 +532,7 @@ def is_documented(error: BaseException) -> bool:
 
 
 class Growth(NamedTuple):
-    """What 1,000 events add, by a line, and its standard error."""
+    """The growth by 1,000 events, by a line, and its standard error."""
 
     slope: float
     error: float
@@ -635,7 +635,7 @@ def run_all(seeds: Iterator[int], tally: Tally) -> None:
 
 
 def seeds_of(arguments: Any, tally: Tally) -> Iterator[int]:
-    """Of the programs, until the time is up or too much is wrong."""
+    """Runs programs until the time is up or too much is wrong."""
     if arguments.seed is not None:
         yield arguments.seed
         return
