@@ -87,7 +87,7 @@ EVENTS = {  # and how often each is drawn
 }
 OF_ALL = ("all killed", "cluster restarted")
 IN_A_ROUND = (2, 5, 3)  # how often none, one and two are drawn
-BLOCK = 50  # programs, of which one worker is spared in every second block
+BLOCK = 50  # programs; every second block spares one worker
 TRIES = 5  # for a round
 FRAMES = 6  # of an error are shown
 MOST = 10  # troubles, after which a run ends
@@ -144,7 +144,7 @@ class Scheduler(SubprocessScheduler):
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Client]:
-    """A client of a new cluster, all of whose processes can write their stacks to the folder."""
+    """A client of a new cluster; all processes can write their stacks to the folder."""
     os.environ["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     get_mp_context().set_forkserver_preload(["distributed.nanny", "chaos_models", *ROOMS])

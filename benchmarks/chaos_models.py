@@ -83,7 +83,7 @@ def joined(pieces: list[Any], number: int) -> Any:
 
 
 def graph(chance: random.Random) -> Callable:
-    """Models each of which takes the values of one to three earlier ones."""
+    """Models that take the values of one to three earlier ones."""
     size = chance.randint(4, 12)
     parents = [[chance.randrange(n) for _ in range(chance.randint(1, 3))] for n in range(1, size)]
 
@@ -285,7 +285,7 @@ class Run:
 
 
 class Keepsakes:
-    """What is held for a whole run: pullbacks, and parameters that learn a step after each use."""
+    """Keepsakes of a whole run: pullbacks, and parameters that learn a step after each use."""
 
     def __init__(self, attempt: Attempt):
         run = self._run = Run(0, attempt)

@@ -1,8 +1,8 @@
-"""What a cluster of many workers costs its client: 1 to 512 workers that only answer.
+"""The costs of many workers for their client: 1 to 512 workers that only answer.
 
     python benchmarks/many_workers.py [--quick] [--rounds N] [--results DIR] [--page]
 
-What is measured is processor time, of the client's process, the scheduler's and the workers', and
+Measured is processor time, of the client's process, the scheduler's and the workers', and
 messages and bytes of the client (``scaling`` says how bytes are counted; a message is what Dask
 reads or writes at once). Client and scheduler are processes of their own. The workers are Dask's,
 with two threads each, and run in two processes, without Dask's profiler and monitors. Models take
@@ -188,7 +188,7 @@ def idle_cluster() -> Iterator[Cluster]:
 
 
 class Cost(NamedTuple):
-    """Of one call: processor seconds, the client's messages and bytes, and seconds."""
+    """One call: processor seconds, the client's messages and bytes, and seconds."""
 
     client: float
     scheduler: float
@@ -622,7 +622,7 @@ def measure(arguments: Any) -> Results:
 
 
 def alone(program: Program) -> Any:
-    """What a program finds in a new process."""
+    """The results of a program in a new process."""
     with hosted(functools.partial(contextlib.nullcontext, {"": program})) as programs:
         return programs[""](None).result
 

@@ -20,10 +20,10 @@ __all__ = ["mount"]
 def mount(client: Client) -> str:
     """Adds the pages of gradients to a cluster's dashboard, and records from now on.
 
-    Returns the address of the first page; every page of the dashboard has an entry for it in its
-    navigation. A second call changes nothing. It holds until the cluster closes. A scheduler that
-    is started with ``dask scheduler --preload daskgrad.dashboards`` has the pages from the start;
-    the call adds what this client runs itself.
+    Every page of the dashboard has an entry for the first one in its navigation. A second call
+    changes nothing. It holds until the cluster closes. A scheduler that is started with ``dask
+    scheduler --preload daskgrad.dashboards`` has the pages from the start; the call adds what this
+    client runs itself.
 
     Returns
     -------

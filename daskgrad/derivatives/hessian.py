@@ -189,8 +189,8 @@ def gnvp(
     The matrix is Jᵀ H J, with the Jacobian J of the residuals and the Hessian H of the loss at
     them (N. N. Schraudolph, "Fast curvature matrix-vector products", Neural Computation 14, 2002);
     it is positive semidefinite where the loss is convex. ``residuals`` returns a node or a pytree
-    of nodes, and ``loss`` takes their values and returns one real number; both call models. Returns
-    and raises as ``hvp``. The models of the residuals run once.
+    of nodes, and ``loss`` takes their values and returns one real number; both call models. The
+    models of the residuals run once. Raises as ``hvp``.
 
     Returns
     -------

@@ -54,7 +54,8 @@ def whole_again(client, count=2):
     def is_whole():
         ended = [name for name, nanny in [*cluster.workers.items()] if nanny.status in ENDED]
         for name in ended:  # else they would be kept; what is killed, a nanny starts again
-            cluster.workers.pop(name), cluster.worker_spec.pop(name, None)
+            cluster.workers.pop(name)
+            cluster.worker_spec.pop(name, None)
         if len(cluster.workers) < count:
             cluster.scale(max(count, len(cluster.worker_spec)))
         found = running(client)

@@ -15,7 +15,7 @@ def states(matrices, us, p):
 
 
 def adjoint(matrices, p, kept, cotangent):
-    """Of the sum of the inputs, and of p."""
+    """The cotangents of the sum of the inputs and of p."""
     (M, B, C), (xs, ss) = matrices, kept
     g, of_b, of_p = C.T @ cotangent, 0.0, 0.0
     for x, s, new in zip(xs[-2::-1], ss[::-1], xs[:0:-1], strict=True):
