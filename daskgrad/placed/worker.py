@@ -89,7 +89,7 @@ class SumsPlugin(WorkerPlugin):
         worker.handlers[abandoning(self.name)] = self.abandon
         worker.handlers[asking(self.name)] = self.ask
         if self._sets_malloc():
-            allocator.keep_freed_memory()
+            allocator.keep_freed_memory(worker.memory_manager.memory_limit)
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
+from distributed import get_worker
 from distributed.protocol.serialize import (
     dask_deserialize,
     dask_serialize,
@@ -64,7 +65,7 @@ class TaskFunction:
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a Dask task; it waits for ``after``, and does not use it."""
         if self.keeps_memory and in_worker():
-            allocator.keep_freed_memory_of_nanny()
+            allocator.keep_freed_memory_of_nanny(get_worker().memory_manager.memory_limit)
         try:
             with blas.threads(self.is_alone):
                 return self.run(args)
@@ -161,13 +162,16 @@ class PlannedTask:
         def seal(arg: Any) -> Any:
             if type(arg) is Model:
                 return models.get(id(arg), arg)
-            if opens_itself or isinstance(arg, REFERENCES):
-                return arg
-            if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg):
-                return [seal(item) for item in arg]
-            return sealed_unless_plain(arg)
+            is_open = opens_itself or isinstance(arg, REFERENCES)
+            return arg if is_open else sealed_unless_plain(arg)
 
-        return PlannedTask(self.fun, tuple(map(seal, self.args)))
+        args = [
+            list(map(seal, arg))
+            if isinstance(arg, list) and any(isinstance(item, REFERENCES) for item in arg)
+            else seal(arg)
+            for arg in self.args
+        ]
+        return PlannedTask(self.fun, tuple(args))
 
     def task(self, key: Key, held: Held, after: TaskRef | None = None) -> KeptTask:
         """Dask's task, which contains ``held`` data; a root waits for ``after``."""

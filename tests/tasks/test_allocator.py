@@ -46,7 +46,7 @@ from daskgrad.tasks import allocator
 {inspect.getsource(is_given_back)}
 
 before = is_given_back({MANY})
-assert allocator.keep_freed_memory()
+assert allocator.keep_freed_memory(None)
 during = is_given_back({FEW})
 assert allocator.restore()
 print(before, during, is_given_back({MANY}))
@@ -66,9 +66,12 @@ def term(item, x):
 
 
 @ON_GLIBC
-@in_short("is_on", [True, False], True)
-def test_workers_have_it_while_shards_are_open_and_from_the_first_task_on(is_on):
-    with cluster({"daskgrad.worker.malloc": is_on, **SPAWN}, n_workers=1) as client:
+@in_short(("is_on", "limit"), [(True, 2**33), (False, 2**33), (True, 2**29)], (True, 2**33))
+def test_workers_have_it_while_shards_are_open_and_from_the_first_task_on(is_on, limit):
+    """A worker of 512 MB must not keep 8 of them for an array that is gone."""
+    settings = {"daskgrad.worker.malloc": is_on, **SPAWN}
+    keeps = is_on and limit == 2**33
+    with cluster(settings, n_workers=1, memory_limit=limit) as client:
 
         def are_given_back(arrays):
             (answer,) = client.run(is_given_back, arrays).values()
@@ -77,18 +80,20 @@ def test_workers_have_it_while_shards_are_open_and_from_the_first_task_on(is_on)
         assert are_given_back(MANY)
         with dg.place([1.0, 2.0]) as shards:
             assert dg.grad(lambda x: dg.map_sum(term, shards, x))(1.0) == 3.0
-            assert are_given_back(FEW) != is_on
+            assert are_given_back(FEW) != keeps
         assert are_given_back(MANY)
         assert dg.grad(lambda x: dg.delayed(term)(2.0, x))(1.0) == 2.0
-        assert are_given_back(MANY) != is_on
+        assert are_given_back(MANY) != keeps
 
 
-@pytest.mark.parametrize(("process", "calls"), [(this_process(), []), (("far", 1), ["on", "off"])])
+@pytest.mark.parametrize(("process", "calls"), [(this_process(), []), (("far", 1), [2**33, "off"])])
 def test_the_clients_own_process_is_left_alone(process, calls, monkeypatch):
     found = []
-    monkeypatch.setattr(allocator, "keep_freed_memory", lambda: found.append("on"))
+    monkeypatch.setattr(allocator, "keep_freed_memory", found.append)
     monkeypatch.setattr(allocator, "restore", lambda: found.append("off"))
-    plugin, worker = SumsPlugin("sums", True, process), SimpleNamespace(handlers={})
+    memory = SimpleNamespace(memory_limit=2**33)
+    plugin = SumsPlugin("sums", True, process)
+    worker = SimpleNamespace(handlers={}, memory_manager=memory)
     plugin.setup(worker)
     plugin.teardown(worker)
     assert found == calls

@@ -69,47 +69,58 @@ def rule(*funs: Any) -> Callable:
 
 
 def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> CallList:
-    made: dict[NumpyCall, Any] = {}
-    calls: list[NumpyCall] = []
-    known: dict[Any, NumpyCall] = {}
+    rewriting, made = Rewriting(rules), dict[NumpyCall, Any]()
     alone = not_shared(program)
-    place: Any = None
+    for call in program.calls:
+        rewriting.is_alone, rewriting.place = call in alone, call.place
+        args, kwargs = replaced((call.args, call.kwargs), made)
+        new = NumpyCall(call.fun, args, kwargs, call.value, call.place)
+        options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
+        is_usual = next(calls_in(options), None) is None  # no axis or shape is data
+        is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
+        made[call] = rewriting.by_rules(new) if is_usual else rewriting.append(new)
+    outputs = replaced(program.outputs, made)
+    return needed(program._replace(calls=rewriting.calls, outputs=outputs))
+
+
+class Rewriting:
+    """The ``calls`` of the new list so far."""
+
+    def __init__(self, rules: dict[Any, list[Callable]]):
+        self._rules = rules
+        self.calls: list[NumpyCall] = []
+        self._known: dict[Any, NumpyCall] = {}
+        self.is_alone, self.place = False, None  # of the call that is rewritten
 
     def emit(
-        fun: Any, args: Sequence[Any], options: dict | None = None, value: Any = NotImplemented
+        self,
+        fun: Any,
+        args: Sequence[Any],
+        options: dict | None = None,
+        value: Any = NotImplemented,
     ) -> Any:
         kwargs = options or {}
         if value is NotImplemented:
             with np.errstate(all="ignore"):
                 value = fun(*map(value_of, args), **value_of(kwargs))
-        return by_rules(NumpyCall(fun, args, kwargs, value, place))
+        return self.by_rules(NumpyCall(fun, args, kwargs, value, self.place))
 
-    def by_rules(call: NumpyCall) -> Any:
-        other = folded(call) if not is_alone else None
-        others = (make(call, emit) for make in rules.get(call.fun, ()))
+    def by_rules(self, call: NumpyCall) -> Any:
+        other = folded(call) if not self.is_alone else None
+        others = (make(call, self.emit) for make in self._rules.get(call.fun, ()))
         if other is None:
             other = next((x for x in others if x is not None), None)
-        return append(call) if other is None else other
+        return self.append(call) if other is None else other
 
-    def append(call: NumpyCall) -> NumpyCall:
+    def append(self, call: NumpyCall) -> NumpyCall:
         makes_new = call.fun in PURE or isinstance(call.fun, np.ufunc)  # the same one each time
-        key = key_of(call) if makes_new and not is_alone else None
-        if key in known:
-            return known[key]
-        calls.append(call)
+        key = key_of(call) if makes_new and not self.is_alone else None
+        if key in self._known:
+            return self._known[key]
+        self.calls.append(call)
         if key is not None:
-            known[key] = call
+            self._known[key] = call
         return call
-
-    for call in program.calls:
-        is_alone, place = call in alone, call.place
-        args, kwargs = replaced((call.args, call.kwargs), made)
-        new = NumpyCall(call.fun, args, kwargs, call.value, place)
-        options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
-        is_usual = next(calls_in(options), None) is None  # no axis or shape is data
-        is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
-        made[call] = by_rules(new) if is_usual else append(new)
-    return needed(program._replace(calls=calls, outputs=replaced(program.outputs, made)))
 
 
 def folded(call: NumpyCall) -> Any:

@@ -202,13 +202,15 @@ def block(arrays):
         depth += bool(level)
     ndim = max([depth, *map(np.ndim, map(plain, leaves))])
 
-    def join(part, axis):
-        if isinstance(part, list):
-            return anp.concatenate([join(entry, axis + 1) for entry in part], axis=axis)
-        shape = shape_of(part)
-        return anp.reshape(part, (1,) * (ndim - len(shape)) + shape)
+    return joined(arrays, -depth, ndim)
 
-    return join(arrays, -depth)
+
+def joined(part, axis, ndim):
+    """The entries of nested lists, of at least ``ndim`` axes, one beside the other."""
+    if isinstance(part, list):
+        return anp.concatenate([joined(entry, axis + 1, ndim) for entry in part], axis=axis)
+    shape = shape_of(part)
+    return anp.reshape(part, (1,) * (ndim - len(shape)) + shape)
 
 
 @composed(np.diagflat)

@@ -393,31 +393,38 @@ def derivatives_along(
     """Numbers made of calls of a function, a row for each, and their derivatives by the numbers in
     its closure: first ones by each, higher ones as slopes in one direction."""
     orders: list[np.ndarray] = []
-
-    def gradients(inner: Sequence, order: int) -> list[list[Any]]:
-        (vector,), tape = trace(lambda *boxes: [numbers_along(boxes, order - 1)], inner)
-        rows = []
-        for unit in np.eye(np.size(unboxed(vector))):
-            pairs = zip(tape.pull([unit]), function.numbers, strict=True)
-            rows.append([np.zeros(np.shape(n)) if g is None else g for g, n in pairs])
-        flat = [[np.ravel(unboxed(g)) for g in row] for row in rows]
-        orders.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
-        return rows
-
-    def numbers_along(inner: Sequence, order: int) -> Any:
-        """The derivatives of an order in one direction."""
-        if order:
-            slopes = [
-                anp.real(sum([anp.sum(g * direction(np.shape(unboxed(g)))) for g in row]))
-                for row in gradients(inner, order)
-            ]
-            return as_array(slopes)
-        vector = numbers_of(function.bound_to(inner))
-        orders.append(np.reshape(unboxed(vector), (-1, 1)))
-        return vector
-
-    (gradients if order else numbers_along)(function.numbers, order)
+    along = gradients_along if order else numbers_along
+    along(function, numbers_of, orders, function.numbers, order)
     return np.concatenate(orders, axis=1)
+
+
+def gradients_along(
+    function: PlainFunction, numbers_of: Callable, orders: list, inner: Sequence, order: int
+) -> list[list[Any]]:
+    lower = (function, numbers_of, orders)
+    (vector,), tape = trace(lambda *boxes: [numbers_along(*lower, boxes, order - 1)], inner)
+    rows = []
+    for unit in np.eye(np.size(unboxed(vector))):
+        pairs = zip(tape.pull([unit]), function.numbers, strict=True)
+        rows.append([np.zeros(np.shape(n)) if g is None else g for g, n in pairs])
+    flat = [[np.ravel(unboxed(g)) for g in row] for row in rows]
+    orders.append(np.array([np.concatenate([np.zeros(0), *row]) for row in flat]))
+    return rows
+
+
+def numbers_along(
+    function: PlainFunction, numbers_of: Callable, orders: list, inner: Sequence, order: int
+) -> Any:
+    """The derivatives of an order in one direction."""
+    if order:
+        slopes = [
+            anp.real(sum([anp.sum(g * direction(np.shape(unboxed(g)))) for g in row]))
+            for row in gradients_along(function, numbers_of, orders, inner, order)
+        ]
+        return as_array(slopes)
+    vector = numbers_of(function.bound_to(inner))
+    orders.append(np.reshape(unboxed(vector), (-1, 1)))
+    return vector
 
 
 def direction(shape: tuple[int, ...]) -> np.ndarray:
