@@ -1,4 +1,4 @@
-"""Steps: runs, traces and pulls back single steps of a loop, on a worker."""
+"""Steps: runs, traces and pulls back single steps of a loop with their arguments, on a worker."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Messages: their format between client and workers; ``request`` fills it.
+"""Messages: their format on the wire to workers; ``request`` fills it, ``worker_sums`` replies.
 
 Dask's comms break if a message cannot be loaded. So a message holds only bytes, numbers and
 strings, and the code that can explain a failure loads the values.

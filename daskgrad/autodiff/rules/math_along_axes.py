@@ -1,4 +1,4 @@
-"""Functions along axes: cumulated, differenced, unwrapped, interpolated, without NaNs.
+"""Math along axes: cumulated, differenced, unwrapped, interpolated, without NaNs.
 
 A NaN that is ignored has the derivative zero; so has every entry of a slice of nothing but NaNs.
 """
