@@ -8,6 +8,7 @@ blocks, and add up in the same order.
 """
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,10 @@ from distributed import Client
 
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.models.finite import is_debugging
+from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.addition import power_of_two
-from daskgrad.autodiff.values.carriers import carrier
+from daskgrad.autodiff.values.carriers import carrier, drop_oldest
 from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.trees import flatten
@@ -58,6 +60,7 @@ TASK_SECONDS = 5e-4  # that Dask takes for a task on threads: a quicker one runs
 WORKERS = 0  # the process of sums that workers evaluate, for observers
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of a call: from here on threads run models side by side
+PACES = 1024  # models whose last sum here is remembered
 
 
 # ------------------------------------------------------------------------------- whether at all
@@ -473,12 +476,15 @@ def capture_here(
             return True
         return allowed.goes_on(largest_array((inputs, [field[:1] for field in items])))
 
-    done = 0
-    for start, done in runs_here(len(firsts), allowed.seconds, stays):
+    counts, begin, done = node.items.counts, clock.seconds(), 0
+    first = counts[0] * _paces.get(identity(node.model), math.inf)
+    for start, done in runs_here(len(firsts), allowed.seconds, stays, first):
         items = node.items.here(start, done)
         traced.add(terms, firsts[start], items)
         if not terms.are_scalars:
             break
+    _paces[identity(node.model)] = (clock.seconds() - begin) / sum(counts[:done])
+    drop_oldest(_paces, PACES)
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
     total = without_items(captured)
@@ -514,11 +520,19 @@ def join_items(
     return join([*parts, *others], are_rows, [*counts, *sizes[done:]])
 
 
-def runs_here(count: int, seconds: float, stays: Callable[[], bool]) -> Iterator[tuple[int, int]]:
+_paces: dict[Any, float] = {}  # seconds an item, of each model's last sum here
+
+
+def runs_here(
+    count: int, seconds: float, stays: Callable[[], bool], expected: float = math.inf
+) -> Iterator[tuple[int, int]]:
     """The runs of blocks to evaluate here, (start, stop): they grow until the time is up, and go on
-    as long as the sum ``stays``; all blocks before each such question are one subtree."""
+    as long as the sum ``stays``; all blocks before each such question are one subtree.
+
+    The first run is as long as the ``expected`` seconds of a block allow: batches are larger then.
+    """
     begin = clock.seconds()
-    done, stop = 0, 1
+    done, stop = 0, min(power_of_two(max(1, int(seconds / (4 * expected + 1e-9)))), count)
     while done < stop:
         yield done, stop
         done = stop

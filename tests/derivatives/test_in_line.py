@@ -254,8 +254,25 @@ def test_the_bits_do_not_depend_on_how_the_runs_grow(steps, monkeypatch):
     rest = iter(steps)
     monkeypatch.setattr(inline, "LARGE", 0)
     monkeypatch.setattr(inline, "growth", lambda spent, limit: next(rest, 1))
-    for found, other in zip(gradient(X), expected, strict=True):
-        assert found.tobytes() == other.tobytes()
+    monkeypatch.setattr(inline, "_paces", {})
+    for _ in range(2):  # the second one begins with as many blocks as the first one's pace allows
+        for found, other in zip(gradient(X), expected, strict=True):
+            assert found.tobytes() == other.tobytes()
+
+
+def test_a_quick_sum_is_one_run_from_its_second_evaluation_on(monkeypatch):
+    """Items of many sizes would not fill batches in the first runs."""
+    runs = []
+    monkeypatch.setattr(inline, "_paces", {})
+    add = inline.TracedSum.add
+    monkeypatch.setattr(inline.TracedSum, "add", lambda *args: runs.append(args) or add(*args))
+    gradient = dg.grad(lambda x: dg.map_sum(dot, ROWS, x, grainsize=1))
+    with in_line(60.0):
+        gradient(X)
+        assert len(runs) > 1
+        runs.clear()
+        gradient(X)
+    assert len(runs) == 1
 
 
 # ------------------------------------------------------------------------------- on a cluster

@@ -641,6 +641,7 @@ def test_items_that_are_differentiated_cost_one_task_a_sum(blocks, is_long, cloc
 
     monkeypatch.setattr(in_line.InLine, "add", added)
     monkeypatch.setattr(in_line, "LARGE", 0)
+    monkeypatch.setattr(in_line, "_paces", {})
     monkeypatch.setattr(TaskGraph, "high_level_graph", built)
     items = np.ones((blocks, 3))
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "scheduler": "threads"}):
