@@ -165,7 +165,8 @@ class Connection:
                 if isinstance(spread, Holdings):
                     self._users.add(spread)
             self._register()
-            if clock.seconds() - self._looked > LOOK_EVERY:
+            is_late = clock.seconds() - self._looked > LOOK_EVERY
+            if is_late or any([spread.workers != self._workers for spread in spreads]):
                 self._look()
             self._settle([spread for spread in spreads if spread.workers != self._workers])
 

@@ -226,6 +226,19 @@ def test_a_silent_worker_that_the_scheduler_gave_up_is_not_waited_for():
         assert_right(found, X + 2.0)
 
 
+def test_items_on_a_new_worker_stay_there(frail, monkeypatch):
+    """A call after the placing has not looked again which workers there are."""
+    monkeypatch.setattr(connection, "LOOK_EVERY", numpy.inf)
+    _, gradient = placed()
+    gradient(X)
+    with worker_without_nanny(frail):
+        shards, gradient = placed()
+        before = holders(shards)
+        assert_right(gradient(X))
+        assert holders(shards) == before
+        assert len(before) == 3
+
+
 def plan_of_direct_client(address):
     """Who holds items that were placed by a client that talks with the workers itself."""
     with Client(address, direct_to_workers=True, set_as_default=False) as client:
