@@ -69,6 +69,7 @@ def clock(monkeypatch):
     clock = Clock()
     for name in ("seconds", "thread_seconds"):
         monkeypatch.setattr(package_clock, name, clock.seconds)
+    monkeypatch.setattr(package_clock, "preemptions", lambda: 0)
     return clock
 
 

@@ -8,7 +8,6 @@ blocks, and add up in the same order.
 """
 
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +60,7 @@ WORKERS = 0  # the process of sums that workers evaluate, for observers
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of a call: from here on threads run models side by side
 PACES = 1024  # models whose last sum here is remembered
+FOREVER = 1e9  # seconds, of a model that ran in no sum yet
 
 
 # ------------------------------------------------------------------------------- whether at all
@@ -105,7 +105,7 @@ class TimeHere:
     a busy machine). So one slow task does not count, unless to hand them over took less time.
     """
 
-    __slots__ = ("_idle", "_pause", "_seen", "deadline", "seconds")
+    __slots__ = ("_pause", "_seen", "_watch", "deadline", "seconds")
 
     def __init__(self, seconds: float, nodes: int = 0):
         self.seconds = seconds
@@ -116,7 +116,7 @@ class TimeHere:
     def _begin(self) -> None:
         self._seen = clock.seconds()
         self.deadline = self._seen + self.seconds
-        self._idle = idle_seconds()
+        self._watch = Stopwatch()
 
     def is_late(self) -> bool:
         return clock.seconds() > self.deadline
@@ -129,31 +129,49 @@ class TimeHere:
         if now > self.deadline and self.seconds < spent < self._pause:
             self.deadline += spent
             self._pause = 0.0
-            self._idle = idle_seconds()
+            self._watch = Stopwatch()
         return now > self.deadline
 
     def leave_out(self, begin: float) -> None:
         """Does not count the time since ``begin``, which had its own limit."""
         self._seen = clock.seconds()
         self.deadline += self._seen - begin
-        self._idle = idle_seconds()
+        self._watch = Stopwatch()
 
     def goes_on(self, bytes_of_call: int) -> bool:
         """Whether the calling thread remains the best place when the time is up; starts anew then.
 
         Models of small arrays hold Python's lock, so that threads take turns. Models of large
-        arrays release it; so do models that wait for a file or a service.
+        arrays release it; so do models that wait for a file or a service. A thread that others keep
+        from its processor does not wait.
         """
-        is_busy = idle_seconds() <= self._idle
+        is_busy = self._watch.is_busy()
         is_best = is_busy and bytes_of_call < LARGE and uses_threads()
         if is_best:
             self._begin()
         return is_best
 
 
-def idle_seconds() -> float:
-    """A clock that goes forward while this thread computes less than half of the time."""
-    return clock.seconds() - 2 * clock.thread_seconds()
+class Stopwatch:
+    """The time that this thread takes since it was made."""
+
+    __slots__ = ("_begin", "_busy", "_preemptions")
+
+    def __init__(self) -> None:
+        self._begin, self._busy = clock.seconds(), clock.thread_seconds()
+        self._preemptions = clock.preemptions()
+
+    def is_busy(self) -> bool:
+        """Whether it computes half of the time at least, or would if others left it a processor."""
+        is_preempted = clock.preemptions() > self._preemptions
+        busy = clock.thread_seconds() - self._busy
+        return is_preempted or 2 * busy >= clock.seconds() - self._begin
+
+    def seconds(self) -> float:
+        """Without the time that others kept it from its processor."""
+        is_preempted = clock.preemptions() > self._preemptions
+        busy = clock.thread_seconds() - self._busy
+        return busy if is_preempted else clock.seconds() - self._begin
 
 
 def uses_threads() -> bool:
@@ -476,14 +494,14 @@ def capture_here(
             return True
         return allowed.goes_on(largest_array((inputs, [field[:1] for field in items])))
 
-    counts, begin, done = node.items.counts, clock.seconds(), 0
-    first = counts[0] * _paces.get(identity(node.model), math.inf)
+    counts, watch, done = node.items.counts, Stopwatch(), 0
+    first = counts[0] * _paces.get(identity(node.model), FOREVER)
     for start, done in runs_here(len(firsts), allowed.seconds, stays, first):
         items = node.items.here(start, done)
         traced.add(terms, firsts[start], items)
         if not terms.are_scalars:
             break
-    _paces[identity(node.model)] = (clock.seconds() - begin) / sum(counts[:done])
+    _paces[identity(node.model)] = watch.seconds() / sum(counts[:done])
     drop_oldest(_paces, PACES)
     captured = traced.total(terms, f"blocks 0 to {done - 1}")
     require_gradient(captured, node.name)
@@ -524,19 +542,20 @@ _paces: dict[Any, float] = {}  # seconds an item, of each model's last sum here
 
 
 def runs_here(
-    count: int, seconds: float, stays: Callable[[], bool], expected: float = math.inf
+    count: int, seconds: float, stays: Callable[[], bool], expected: float = FOREVER
 ) -> Iterator[tuple[int, int]]:
     """The runs of blocks to evaluate here, (start, stop): they grow until the time is up, and go on
     as long as the sum ``stays``; all blocks before each such question are one subtree.
 
     The first run is as long as the ``expected`` seconds of a block allow: batches are larger then.
     """
-    begin = clock.seconds()
-    done, stop = 0, min(power_of_two(max(1, int(seconds / (4 * expected + 1e-9)))), count)
+    watch = Stopwatch()
+    done, stop = 0, max(1, int(min(count, seconds / (expected + 1e-9))))
+    stop = count if stop == count else power_of_two(stop)
     while done < stop:
         yield done, stop
         done = stop
-        stop = min(done * growth(clock.seconds() - begin, seconds), count)
+        stop = min(done * growth(watch.seconds(), seconds), count)
     step = done
     while done < count and (done != power_of_two(done) or stays()):
         yield done, min(done + step, count)

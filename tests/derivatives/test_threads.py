@@ -25,20 +25,24 @@ NUMBERS = LARGE // 8  # of a large array
 class Models:
     """Clocks that models alone move on, and the threads in which they ran.
 
-    ``busy``: how much of a second of the clock is one of the calling thread's processor.
+    ``busy``: how much of a second of the clock is one of the calling thread's processor;
+    ``preempted``: others take its processor in each model.
     """
 
-    def __init__(self, monkeypatch, busy=1.0):
+    def __init__(self, monkeypatch, busy=1.0, preempted=False):
         self.busy, self.clock, self.processor = busy, 0.0, 0.0
+        self.preempted, self.preemptions = preempted, 0
         self._lock, self._threads = threading.Lock(), []
         monkeypatch.setattr(clock, "seconds", lambda: self.clock)
         monkeypatch.setattr(clock, "thread_seconds", lambda: self.processor)
+        monkeypatch.setattr(clock, "preemptions", lambda: self.preemptions)
 
     def run(self):
         with self._lock:
             self._threads.append(threading.get_ident())
             self.clock += STEP
             self.processor += self.busy * STEP
+            self.preemptions += self.preempted
 
     def runs_here(self):
         """How many ran in this thread since the last question, and whether these were all."""
@@ -51,7 +55,8 @@ class Models:
 
 
 @pytest.fixture(autouse=True)
-def two_threads():
+def two_threads(monkeypatch):
+    monkeypatch.setattr(in_line, "_paces", {})
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "num_workers": 2}):
         yield
 
@@ -70,10 +75,12 @@ def gradients(models, grainsize=1):
 
 @pytest.mark.parametrize("of", ["a sum", "a graph"])
 @pytest.mark.parametrize("scheduler", [None, "threads"])
-@pytest.mark.parametrize("busy", [0.5, 1.0])
-def test_models_of_small_arrays_stay_in_the_calling_thread(of, scheduler, busy, monkeypatch):
-    """They hold Python's lock."""
-    models = Models(monkeypatch, busy)
+@pytest.mark.parametrize(("busy", "preempted"), [(0.5, False), (1.0, False), (0.1, True)])
+def test_models_of_small_arrays_stay_in_the_calling_thread(
+    of, scheduler, busy, preempted, monkeypatch
+):
+    """They hold Python's lock, also on a machine that others keep busy."""
+    models = Models(monkeypatch, busy, preempted)
     with dask.config.set(scheduler=scheduler):
         assert_allclose(gradients(models)[of](X), N * (N - 1) * X)
     assert models.runs_here() == (N, True)
@@ -122,12 +129,19 @@ def test_waiting_is_seen_while_another_thread_computes():
             pass
         done.set()
 
-    before = in_line.idle_seconds()
+    watch = in_line.Stopwatch()
     thread = threading.Thread(target=compute)
     thread.start()
     assert done.wait(60)
-    assert in_line.idle_seconds() > before
+    assert not watch.is_busy()
     thread.join(60)
+
+
+def test_waits_are_no_preemptions():
+    before = clock.preemptions()
+    for _ in range(100):
+        threading.Event().wait(1e-4)
+    assert clock.preemptions() < before
 
 
 LARGE_ARRAYS = {  # whether they go to threads

@@ -42,6 +42,7 @@ def ticking(patch, seed=None, tick=1e-5):
     patch.setattr(blocks, "LEAST", 2)
     for name in ("seconds", "thread_seconds"):
         patch.setattr(clock, name, ticks.seconds)
+    patch.setattr(clock, "preemptions", lambda: 0)
     return ticks
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
+import numpy
 import pytest
 from lengths import in_short
 from numpy.testing import assert_array_equal
@@ -279,3 +280,62 @@ def point_of_call(failing):
     if failing:
         gc.collect()
     return weakref.ref(point)
+
+
+# ------------------------------------------------------------ arrays that the collector would free
+
+LARGE = np.linspace(0.1, 1.0, 1000)
+ROWS = np.ones((600, 50))
+
+
+def squashed(x):
+    return np.sum(np.tanh(x * LARGE) * x)
+
+
+def refused(x, data):
+    return np.sum(x) * len(str(data))
+
+
+def of_row(row, x):
+    return np.sum(np.sin(row) * x[:50])
+
+
+def joined(x):
+    square = np.outer(x[:30], x[:30])
+    return np.sum(np.linalg.multi_dot([square, square, np.block([[x[:30]], [x[:30]]]).T]))
+
+
+def gradient(fun):
+    return lambda: dg.grad(fun)(LARGE)
+
+
+IN_CYCLES = {
+    "nodes": gradient(lambda x: dg.delayed(squashed)(x) + dg.delayed(squashed)(2.0 * x)),
+    "one model": gradient(lambda x: dg.delayed(squashed)(x)),
+    "no program": gradient(lambda x: dg.delayed(refused)(x, LARGE)),
+    "rows": gradient(lambda x: dg.map_sum(of_row, ROWS, x)),
+    "matrices": gradient(lambda x: dg.delayed(joined)(x)),
+    "products": lambda: dg.hvp(lambda x: dg.delayed(squashed)(x), (LARGE,), (LARGE,)),
+}
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("name", IN_CYCLES)
+def test_no_array_waits_for_the_collector(name):
+    """While calls run first on the tape, then record, then run a program."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with dask.config.set(scheduler="sync"):
+            for _ in range(20):
+                IN_CYCLES[name]()
+        gc.collect()
+        holders = [
+            holder
+            for holder in gc.garbage
+            for held in gc.get_referents(holder)
+            if isinstance(held, numpy.ndarray) and held.size > 2
+        ]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert not holders

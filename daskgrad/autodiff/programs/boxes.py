@@ -122,7 +122,9 @@ class Recording:
     def release(self) -> None:
         """Lets go of the calls: they know their recording, and the garbage collector would have to
         find them."""
-        for calls in (self.inputs, self.calls, self.outputs):
+        self.open_calls.clear()
+        self.refusal = None  # its traceback knows the recording
+        for calls in (self.inputs, self.calls, self.outputs, self.taken_out):
             calls.clear()
 
     def forget(self, count: int) -> None:

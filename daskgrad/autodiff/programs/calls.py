@@ -182,7 +182,6 @@ def calls_of(recording: Recording, end: int, count: int, seeds: int) -> CallList
             emit(stay, (call, kind_of(call.value)), {}, None)
     inputs = [made[recorded] for recorded in recording.inputs]
     outputs = replaced(recording.outputs, made, RecordedCall)
-    recording.release()
     return CallList(inputs, calls, outputs, count, seeds)
 
 

@@ -56,21 +56,22 @@ def record(
     install()
     recording = Recording()
     try:
-        with np.errstate(all="ignore"):
-            outputs, examples, end = run_on_boxes(recording, fun, leaves, active, asked)
-    except Unrecordable:
-        raise
-    except Exception as error:
-        raise recording.refusal or unrecordable(error) from error
-    finally:
+        try:
+            with np.errstate(all="ignore"):
+                outputs, examples, end = run_on_boxes(recording, fun, leaves, active, asked)
+        except Unrecordable:
+            raise
+        except Exception as error:
+            raise recording.refusal or unrecordable(error) from error
         recording.open_calls.clear()
-    if any([count > ALONE for count in map(sys.getrefcount, recording.taken_out)]):
-        # a program does not run what appends a number to a list
-        raise recording.refuse("the model keeps a plain number that it took out of a traced value")
-    recording.taken_out.clear()
-    recording.outputs = outputs
-    count = sum([example is not None for example in examples])
-    return calls_of(recording, end, len(examples), count), examples
+        if any([count > ALONE for count in map(sys.getrefcount, recording.taken_out)]):
+            # a program does not run what appends a number to a list
+            raise recording.refuse("the model keeps a number that it took out of a traced value")
+        recording.outputs = outputs
+        count = sum([example is not None for example in examples])
+        return calls_of(recording, end, len(examples), count), examples
+    finally:
+        recording.release()
 
 
 def unrecordable(error: Exception) -> Unrecordable:

@@ -3,7 +3,22 @@
 Call ``clock.seconds()`` through the module. Moments that are only shown are ``time.time()``.
 """
 
+import sys
 import time
 
 seconds = time.perf_counter
 thread_seconds = time.thread_time  # of the calling thread's processor
+
+if sys.platform == "linux":
+    import resource
+
+    def preemptions() -> int:
+        """How often others took the calling thread's processor, less how often it waited."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return usage.ru_nivcsw - usage.ru_nvcsw
+
+else:
+
+    def preemptions() -> int:
+        """None are known."""
+        return 0
