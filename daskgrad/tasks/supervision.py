@@ -168,7 +168,7 @@ class Supervisor:
         self.where = address_of(client)
         self._keys = list(keys)
         self._asked: Any = None
-        self._next = clock.seconds()
+        self._next = self._looked = clock.seconds()
         self._unheard_since: float | None = None  # the time of the first unanswered question
         self._pause = PERIOD
         self._stuck_since: float | None = None
@@ -185,6 +185,9 @@ class Supervisor:
     def look(self) -> None:
         """Asks the scheduler without waiting; raises if nothing could progress for too long."""
         now = clock.seconds()
+        if now - self._looked > limit("answers") / 4 and self._unheard_since is not None:
+            self._unheard_since = now  # this process was stopped: an answer may be on its way
+        self._looked = now
         if self._asked is not None and self._asked.done():
             self._take(now)
         if self._asked is None and now >= self._next:

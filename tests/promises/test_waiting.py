@@ -573,12 +573,21 @@ def test_a_client_that_looks_seldom_does_not_blame_the_scheduler(seconds, times,
             asked[-1].set_result({"can_progress": True})
 
 
+def test_a_client_that_was_stopped_waits_for_the_answer(watched):
+    watch, clock, asked = watched
+    watch.look()
+    clock.now = 1000.0
+    watch.look()
+    asked[-1].set_result({"can_progress": True})
+    watch.look()
+
+
 def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watched):
     watch, clock, asked = watched
     watch.look()
     asked[-1].set_exception(OSError("lost"))
-    clock.now = 59.0
-    watch.look()
+    for clock.now in np.arange(0.0, 60.0, 10.0):
+        watch.look()
     clock.now = 61.0
     with pytest.raises(ConnectionError, match="nowhere has not answered for 60 s"):
         watch.look()
