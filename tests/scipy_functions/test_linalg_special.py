@@ -1,6 +1,7 @@
 """``daskgrad.scipy``: SciPy's values; derivatives in both modes and of second order."""
 
 import autograd.scipy.linalg
+import mpmath as mp
 import numpy as np
 import pytest
 import scipy.linalg
@@ -137,6 +138,19 @@ def test_signs_of_sums_and_sums_of_nothing_are_scipys():
     empty = np.full(3, -np.inf)
     assert special.logsumexp(empty) == special.logsumexp(empty, return_sign=True)[0] == -np.inf
     assert np.shape(special.softmax(0.3)) == np.shape(special.log_softmax(np.array(0.3))) == ()
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 30.0, 700.0])
+def test_softplus_has_its_digits_and_so_has_its_slope(size):
+    x = size * np.linspace(-1.0, 1.0, 41)
+    slopes = dg.grad(lambda x: dg.delayed(lambda x: np.sum(special.softplus(x)))(x))(x)
+    with mp.workdps(400):
+        exact = [(mp.log1p(mp.exp(y)), 1 / (1 + mp.exp(-y))) for y in map(mp.mpf, x)]
+    values, derivatives = np.array(exact, dtype=float).T
+    np.testing.assert_allclose(special.softplus(x), values, rtol=1e-15)
+    np.testing.assert_allclose(slopes, derivatives, rtol=2e-15)
+    limits = np.array([-np.inf, np.inf, np.nan])
+    np.testing.assert_array_equal(special.softplus(limits), [0.0, np.inf, np.nan])
 
 
 def test_what_is_refused():
