@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
@@ -85,17 +86,22 @@ def dot(view: plots.View, node: GraphNode, place: tuple[float, float]) -> tuple:
 
 
 def names(recorder: Recorder, nodes: Nodes, places: Places) -> list[tuple]:
-    """One name for neighbours with one stage and model; every second name is higher."""
+    """One name for neighbours with one stage and model, above the first; of two close names
+    the second is higher."""
     rows = []
+    xs = [x for x, _ in places.values()]
+    room = (max(xs, default=0.0) - min(xs, default=0.0)) / 6
     in_layers = sorted(nodes, key=lambda key: places[key][::-1])
     for y, layer in itertools.groupby(in_layers, lambda key: places[key][1]):
         kinds = itertools.groupby(layer, lambda key: (nodes[key].model, nodes[key].stage))
-        for n, ((model, _), neighbours) in enumerate(kinds):
+        last, is_higher = -math.inf, False
+        for (model, _), neighbours in kinds:
             keys = list(neighbours)
             count = f" × {len(keys)}" if len(keys) > 1 else nodes[keys[0]].tasks
-            x = (places[keys[0]][0] + places[keys[-1]][0]) / 2
             name = f"{plots.shortened(recorder.called(model), 18)}{count}"
-            rows.append((x, y, name, -11 - 13 * (n % 2)))
+            x = places[keys[0]][0]
+            is_higher, last = x - last < room and not is_higher, x
+            rows.append((x, y, name, -24 if is_higher else -11))
     return rows if len(rows) <= LABELLED else []
 
 
@@ -146,8 +152,9 @@ def places_of(nodes: Nodes) -> dict[Hashable, tuple[float, float]]:
     left = spread(nodes, sorted(down, key=depths.__getitem__), depths)
     right = spread(nodes, sorted(up, key=depths.__getitem__, reverse=True), depths)
     width = max([abs(x) for x in [*left.values(), *right.values()]], default=0.0)
-    places = {key: (x - width - 1.0, -depths[key]) for key, x in left.items()}
-    return places | {key: (width + 1.0 - x, -depths[key]) for key, x in right.items()}
+    rows = {depth: -float(row) for row, depth in enumerate(sorted({*depths.values()}))}
+    places = {key: (x - width - 1.0, rows[depths[key]]) for key, x in left.items()}
+    return places | {key: (width + 1.0 - x, rows[depths[key]]) for key, x in right.items()}
 
 
 def depths_of(nodes: Nodes) -> dict[Hashable, float]:
