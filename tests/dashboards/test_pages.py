@@ -318,8 +318,9 @@ def test_a_wide_graph_is_drawn_by_stage_and_model():
 
 def test_names_side_by_side_are_at_two_heights():
     records = Recorder()
-    records.plan("e", [(n, "forward", f"model {n}", ()) for n in range(3)])
-    assert drawn(PAGES[1], records).sources["names"].data["offset"] == [-11, -24, -11]
+    records.plan("e", [(n, "forward", f"model {n}", ()) for n in range(9)])
+    heights = drawn(PAGES[1], records).sources["names"].data["offset"]
+    assert heights == [-11, -24, -11, -24, -11, -24, -11, -24, -11]
 
 
 def test_lanes_of_direct_calls_have_a_name_below_the_threads():
