@@ -21,11 +21,11 @@ from daskgrad.tasks.observers import observed_by
 # -------------------------------------------------------------------------------------------------
 # Trace: records in Chrome's trace event format, which Perfetto and chrome://tracing open.
 #
-# A process is a worker, a thread one of its threads. An arrow goes from a forward task to the
-# backward task that pulls it back.
+# A process is a worker, and a thread is one of its threads. An arrow goes from a forward task to
+# the backward task that uses its pullback.
 
-APART = 1_000  # between processes: a thread with a process's number would be its main thread
-CALLS = 100_000  # the first number of the rows of direct calls, one for each sum
+APART = 1_000  # between processes' numbers: a thread with such a number would be a main thread
+CALLS = 100_000  # the number of the first row of direct calls; each sum has a row
 
 Event = dict[str, Any]
 
@@ -41,7 +41,7 @@ def trace_events(recorder: Recorder) -> Event:
 
 
 def processes(recorder: Recorder) -> dict[str, int]:
-    """Workers and their numbers."""
+    """The number of each worker."""
     workers = dict.fromkeys([record.worker for record in (*recorder.tasks, *recorder.calls)])
     return {worker: APART * number for number, worker in enumerate(workers, 1)}
 
@@ -97,8 +97,8 @@ def metadata(kind: str, process: int, thread: int, name: str) -> Event:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def micro(when: float, recorder: Recorder) -> float:
-    return (when - recorder.begin) * 1e6
+def micro(moment: float, recorder: Recorder) -> float:
+    return (moment - recorder.begin) * 1e6
 
 
 # -------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     """A context that ends with a report: the file ``path`` shows the evaluations within it.
 
     It is one HTML file with everything in it: time line, graph, costs of models, memory of workers,
-    and the descent of each run (``dg.record``). It holds for every scheduler of Dask and for small
-    evaluations in the calling thread; on a cluster, for the client that is active at the start.
+    and the descent of each run (``dg.record``). It shows evaluations on each scheduler of Dask, and
+    small ones in the calling thread. On a cluster it shows the client that is active at the start.
     ``trace`` is a JSON file in Chrome's trace event format, which https://ui.perfetto.dev opens.
 
-    Tasks are drawn one by one up to the latest 20,000. Yields the ``Recorder``; its attributes
-    hold the same numbers after the context.
+    The trace has the latest 20,000 tasks one by one, the time line the latest 4,000. Yields the
+    ``Recorder``; its attributes hold the same numbers after the context.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def require_path(path: Any) -> pathlib.Path:
 
 @contextlib.contextmanager
 def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
-    """Adds the records of the scheduler, from a plugin of this report alone."""
+    """Adds the records of the scheduler, from a plugin for this report alone."""
     with recording(client) as name:
         yield
         recorder.absorb(client.run_on_scheduler(records, name=name))

@@ -1,4 +1,4 @@
-"""Memory: bytes that workers hold for gradients, one by one and over time, and their limits."""
+"""Memory: bytes for gradients on each worker, and on all workers over time."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from daskgrad.dashboards.palette import HUES, shade
 from daskgrad.dashboards.recorder import MemorySample
 
 SHOWN = 40  # workers
-KINDS = {  # of results, and the stage that gives the colour
+KINDS = {  # kinds of results, and the stage that gives the colour
     "pullbacks": "forward",
     "values": "value",
     "placed items": "call",
@@ -54,9 +54,9 @@ def draw(view: plots.View) -> None:
     view.name_lanes(WORKERS, [about(sample, worker) for worker in workers])
     view.put("bars", plots.stacked(parts(sample, workers)))
     rows = []
-    for earlier in view.recorder.memory:
-        sizes = [held_in_all(earlier, kind) for kind in (*KINDS, "spilled")]
-        rows.append((earlier.when - begin, *sizes, max(sum(sizes[:-1]), sizes[-1])))
+    for record in view.recorder.memory:
+        sizes = [held_in_all(record, kind) for kind in (*KINDS, "spilled")]
+        rows.append((record.when - begin, *sizes, max(sum(sizes[:-1]), sizes[-1])))
     view.put("times", rows)
     for item, kind in zip(view.figures["over time"].legend[0].items, SIZES, strict=True):
         item.visible = any(view.sources["times"].data[kind])
@@ -78,7 +78,7 @@ def parts(sample: MemorySample, workers: list[str]) -> Iterable[tuple]:
 
 
 def about(sample: MemorySample, worker: str) -> str:
-    """A worker, the memory of its process, and its limit."""
+    """A label: the worker, the memory of its process, and its limit."""
     used, limit = sample.held[worker].get("process", 0), sample.limits.get(worker, 0)
     return f"{plots.bare(worker)}\nuses {nbytes(used)}{f' of {nbytes(limit)}' if limit else ''}"
 

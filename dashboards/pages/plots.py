@@ -1,9 +1,9 @@
 """Plots: tables that describe pages, and the view that draws a page from its table.
 
 Figures are transparent, and their texts have a grey that reads equally well on white and on black,
-so the style sheet of the page alone knows whether it is dark. The server sets the ranges of axes:
-Bokeh's browsers would send back each range that they find, and the server logs an error where such
-a message meets a page that is being closed.
+so only the style sheet of the page knows whether it is dark. The server sets the ranges of axes: if
+browsers set them, they would send each range back, and the server logs an error if such a message
+arrives while its page closes.
 """
 
 import math
@@ -79,7 +79,7 @@ def labels(source: str, **look: Any) -> Glyph:
 
 
 class Plot(NamedTuple):
-    """A figure of glyphs; with ``lane`` its y axis has named lanes, so many pixels high each."""
+    """A figure of glyphs. ``lane``: its y axis has named lanes, and each has this many pixels."""
 
     name: str
     title: str
@@ -99,7 +99,7 @@ class Page(NamedTuple):
 
     ``sources``: the columns of each data source. Columns after a bar are shown under the pointer,
     and may have a format in braces. A part is the name of a text, a plot, or plots side by side.
-    The page shows ``nothing``, a sentence and code, until there ``is_something``. ``prepare``
+    Until ``is_something`` is true, the page shows ``nothing``, a sentence and code. ``prepare``
     changes figures before a browser has them: links between them are slow to add later.
     """
 
@@ -117,7 +117,7 @@ class Page(NamedTuple):
 
 
 def stacked(parts: Iterable[tuple]) -> Iterator[tuple]:
-    """Rows of bars that stand side by side; parts are a lane, a length, and further columns."""
+    """Rows of bars that stand side by side. A part has a lane, a length, and further columns."""
     ends: defaultdict[int, float] = defaultdict(float)
     for lane, length, *others in parts:
         left = ends[lane]
@@ -130,7 +130,7 @@ def stacked(parts: Iterable[tuple]) -> Iterator[tuple]:
 
 
 def around(numbers: Iterable[float], margin: float = 0.03) -> tuple[float, float]:
-    """From the least finite number to the largest, and a margin; around zero without numbers."""
+    """The least and the largest finite number, with a margin; around zero without numbers."""
     finite = [number for number in numbers if math.isfinite(number)] or [0.0]
     low, high = min(finite), max(finite)
     width = (high - low) or max(abs(high), 1.0)
@@ -153,12 +153,12 @@ def fixed(start: float, end: float) -> Range1d:
     return Range1d(start, end, reset_start=start, reset_end=end)
 
 
-def show(shown: Range1d, start: float, end: float) -> None:
+def show(bounds: Range1d, start: float, end: float) -> None:
     """Sets a range, unless somebody has moved it; the tool *reset* lets it follow again."""
-    is_moved = (shown.start, shown.end) != (shown.reset_start, shown.reset_end)
-    shown.update(reset_start=start, reset_end=end)
+    is_moved = (bounds.start, bounds.end) != (bounds.reset_start, bounds.reset_end)
+    bounds.update(reset_start=start, reset_end=end)
     if not is_moved:
-        shown.update(start=start, end=end)
+        bounds.update(start=start, end=end)
 
 
 def name_ticks(axis: Any, names: Mapping[float, str]) -> None:
@@ -182,10 +182,10 @@ def in_seconds(axis: Any) -> None:
 
 
 class View:
-    """A page of one recorder. Its ``layout`` is shown; ``update`` draws new records.
+    """A page of one recorder. Browsers show its ``layout``; ``update`` draws new records.
 
-    ``is_report``: it is drawn once, when everything has ended. ``seen``: how many records of a kind
-    the page's function has drawn.
+    ``is_report``: the page is drawn once, when everything has ended. ``seen``: how many records of
+    a kind the page's function has drawn.
     """
 
     def __init__(self, page: Page, recorder: Recorder, is_report: bool = False):
@@ -232,7 +232,7 @@ class View:
     # ---- methods for the functions of pages
 
     def put(self, name: str, rows: Iterable[tuple], is_more: bool = False) -> None:
-        """Replaces the rows of a source, unless they are the same; or adds ``is_more`` rows."""
+        """Replaces the rows of a source if they differ; if ``is_more``, adds these rows."""
         source = self.sources[name]
         columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in source.data]
         data = dict(zip(source.data, columns, strict=True))
@@ -252,15 +252,15 @@ class View:
         show(self._ranges[axis], start, end)
 
     def name_lanes(self, plot: Plot, labels: Sequence[str]) -> bool:
-        """Names lanes from the top: lane n has y from n to n + 1. Whether a name has changed."""
+        """Names lanes from the top: lane n has y from n to n + 1. Tells whether a name changed."""
         if self._lanes.get(plot.name) == labels:
             return False
         self._lanes[plot.name] = labels
-        made, count = self.figures[plot.name], max(len(labels), 1)
-        made.height = plot.height + min(plot.lane * count, TALLEST)
+        drawing, count = self.figures[plot.name], max(len(labels), 1)
+        drawing.height = plot.height + min(plot.lane * count, TALLEST)
         self.show(plot.y, count, 0)
         lines = ["\n".join(map(shortened, label.split("\n"))) for label in labels]
-        name_ticks(made.yaxis[0], {n + 0.5: label for n, label in enumerate(lines)})
+        name_ticks(drawing.yaxis[0], {n + 0.5: label for n, label in enumerate(lines)})
         return True
 
     def colour(self, model: str, stage: str) -> str:
@@ -280,8 +280,8 @@ class View:
         return row(*pair, sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
 
     def _figure(self, plot: Plot) -> Any:
-        """A title, and an empty figure below it as wide as there is room."""
-        made = figure(
+        """A title, and below it an empty figure, which is as wide as the page lets it be."""
+        drawing = figure(
             x_range=self._ranges[plot.x],
             y_range=self._ranges[plot.y],
             x_axis_type=plot.x.scale,
@@ -294,31 +294,32 @@ class View:
             border_fill_alpha=0,
             outline_line_color=None,
         )
-        made.toolbar.logo, made.toolbar.autohide = None, True
-        made.grid.grid_line_color, made.grid.grid_line_alpha = INK, 0.2
-        made.xgrid.visible, made.ygrid.visible = plot.has_grid, plot.has_grid and not plot.lane
-        dress(made.xaxis[0], plot.x)
-        dress(made.yaxis[0], plot.y)
-        self.figures[plot.name] = made
-        hovered: defaultdict[Any, list[Any]] = defaultdict(list)
+        drawing.toolbar.logo, drawing.toolbar.autohide = None, True
+        drawing.grid.grid_line_color, drawing.grid.grid_line_alpha = INK, 0.2
+        drawing.xgrid.visible = plot.has_grid
+        drawing.ygrid.visible = plot.has_grid and not plot.lane
+        dress(drawing.xaxis[0], plot.x)
+        dress(drawing.yaxis[0], plot.y)
+        self.figures[plot.name] = drawing
+        by_tooltips: defaultdict[Any, list[Any]] = defaultdict(list)
         for kind, name, look in plot.glyphs:
-            drawn = getattr(made, kind)(source=self.sources[name], name=name, **look)
-            renderers = drawn if isinstance(drawn, list) else [drawn]
-            hovered[self._hovers[name]] += [] if kind == "text" else renderers
+            result = getattr(drawing, kind)(source=self.sources[name], name=name, **look)
+            renderers = result if isinstance(result, list) else [result]
+            by_tooltips[self._hovers[name]] += [] if kind == "text" else renderers
             for axis in (plot.x, plot.y):
                 self._along[axis] += renderers
-        for tooltips, renderers in hovered.items():
+        for tooltips, renderers in by_tooltips.items():
             if tooltips:
                 look = {"point_policy": "follow_mouse", "mode": plot.hover_mode}
-                made.add_tools(HoverTool(tooltips=list(tooltips), renderers=renderers, **look))
+                drawing.add_tools(HoverTool(tooltips=list(tooltips), renderers=renderers, **look))
         if plot.has_legend:
-            legend = made.legend[0]
-            made.add_layout(legend, "above")
+            legend = drawing.legend[0]
+            drawing.add_layout(legend, "above")
             legend.update(orientation="horizontal", padding=0, margin=2, spacing=12, ncols=3)
             legend.update(background_fill_alpha=0, border_line_alpha=0)
             legend.update(**{f"label_{name}": look for name, look in TEXTS.items()})
         self.texts[plot.name] = text(f"<h3>{plot.title}</h3>")
-        return column(self.texts[plot.name], made, sizing_mode="stretch_width", min_width=280)
+        return column(self.texts[plot.name], drawing, sizing_mode="stretch_width", min_width=280)
 
 
 def dress(axis: Any, table: Axis) -> None:
@@ -337,7 +338,7 @@ def dress(axis: Any, table: Axis) -> None:
 
 
 def latest(records: Any, count: int) -> list[Any]:
-    """The latest of a sequence or deque, oldest first."""
+    """The latest records of a sequence or deque, oldest first."""
     return list(islice(reversed(records), max(count, 0)))[::-1]
 
 
@@ -361,7 +362,7 @@ code {{ font-size: 13px; }}
 
 
 def empty(sentence: str, code: str) -> Div:
-    """Stands in the place of figures until there is something to draw."""
+    """A text in the place of the figures until there is something to draw."""
     lines = f"{escaped(sentence)}<br><code>{escaped(code)}</code>"
     return text(f'<div class="empty">{lines}</div>')
 

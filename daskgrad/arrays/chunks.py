@@ -22,9 +22,9 @@ def broadcast(all_chunks: Sequence[Chunks], function: str) -> Chunks:
         sizes = {operand[axis] for operand in all_chunks if len(operand) >= -axis}
         wide = sizes - {(1,)}
         if len(wide) > 1:
-            shown = " and ".join(map(str, sorted(wide)))
+            text = " and ".join(map(str, sorted(wide)))
             raise ValueError(
-                f"{function} of arrays with other chunks along axis {ndim + axis}: {shown}; "
+                f"{function} of arrays with other chunks along axis {ndim + axis}: {text}; "
                 f"rechunk one: x.rechunk(y.chunks)"
             )
         chunks.append((wide or sizes).pop())
@@ -44,25 +44,25 @@ def as_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     axes = [axis] if is_integer(axis) else list(axis)
     for number in axes:
         if not is_integer(number) or not -ndim <= number < ndim:
-            raise ValueError(f"axis {number!r} is none of an array with {ndim} axes")
+            raise ValueError(f"an array with {ndim} axes has no axis {number!r}")
     return tuple(sorted({int(number) % ndim for number in axes}))
 
 
 def as_chunks(chunks: Any, shape: Sequence[int]) -> Chunks:
-    """Chunks from a size, or for each axis a size or sizes; -1: one chunk."""
+    """Chunks from one size, or from a size or sizes for each axis; -1 means one chunk."""
     by_axis = [chunks] * len(shape) if is_integer(chunks) else list(chunks)
     if len(by_axis) != len(shape):
         raise ValueError(f"chunks for {len(shape)} axes are needed; found {chunks!r}")
-    return tuple([sizes_of(along, size) for along, size in zip(by_axis, shape, strict=True)])
+    return tuple([sizes_of(widths, size) for widths, size in zip(by_axis, shape, strict=True)])
 
 
-def sizes_of(along: Any, size: int) -> tuple[int, ...]:
-    if is_integer(along):
-        width = size if along == -1 else int(along)
+def sizes_of(widths: Any, size: int) -> tuple[int, ...]:
+    if is_integer(widths):
+        width = size if widths == -1 else int(widths)
         if width < 1:
-            raise ValueError(f"a chunk must have one entry or more, or -1 for all; found {along}")
+            raise ValueError(f"a chunk must have one entry or more, or -1 for all; found {widths}")
         return (*[width] * (size // width), *([size % width] if size % width else []))
-    sizes = tuple(map(int, along))
+    sizes = tuple(map(int, widths))
     if sum(sizes) != size or min(sizes, default=0) < 1:
         raise ValueError(f"chunks must be positive and add up to {size}; found {sizes}")
     return sizes
@@ -92,12 +92,12 @@ class Parts(NamedTuple):
 
 
 def made_of(chunks: Chunks, dtype: Any, block_at: Callable[[tuple[int, ...]], Any]) -> Parts:
-    """The array of blocks that a function makes, index by index."""
+    """An array; ``block_at`` makes the block at each index."""
     return Parts(tuple(map(block_at, GridLayout(chunks).indices())), chunks, np.dtype(dtype))
 
 
 def call(fun: Callable, name: str, *args: Any) -> Node:
-    """A node that calls a function of NumPy's."""
+    """A node that calls a NumPy function."""
     return CallNode(Model(fun, name), args, {})
 
 

@@ -1,7 +1,7 @@
 """Halos: edges that blocks send, frames that are made of them, and padding at the boundary.
 
 Each function stands beside its adjoint. All work leaf by leaf on pytrees of arrays that have the
-grid's axes first; of a dual, on value and tangents.
+grid's axes first; on a dual, they work on value and tangents.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from daskgrad.autodiff.values.trees import flatten, map_leaves
 # Layout: the places of a grid's blocks, their neighbours, and the parts of a halo.
 #
 # A direction has -1, 0 or 1 for each axis. The *frame* of a block is the block with its halos on
-# the sides that have a neighbour; beyond the others is the boundary of the grid.
+# the sides that have a neighbour; its other sides lie at the boundary of the grid.
 
 Index = tuple[int, ...]
 Direction = tuple[int, ...]
@@ -57,18 +57,18 @@ class GridLayout(NamedTuple):
         """The number of the block in a direction; None beyond the boundary."""
         neighbour = []
         for place, step, sizes, wraps in zip(index, direction, self.chunks, periodic, strict=True):
-            to = place + step
+            target = place + step
             if wraps:
-                to %= len(sizes)
-            if not 0 <= to < len(sizes):
+                target %= len(sizes)
+            if not 0 <= target < len(sizes):
                 return None
-            neighbour.append(to)
+            neighbour.append(target)
         return self.number(tuple(neighbour))
 
 
 class Frame(NamedTuple):
-    """A block with its halos: ``low`` and ``high`` are their widths along each axis, zero at the
-    boundary; ``parts`` has each neighbour's number, and the directions in which it is."""
+    """A block with its halos. ``low`` and ``high`` are their widths along each axis, zero at the
+    boundary; ``parts`` has each neighbour's number and the directions that lead to it."""
 
     shape: tuple[int, ...]  # of the block
     low: tuple[int, ...]
@@ -90,12 +90,12 @@ class Frame(NamedTuple):
         return tuple(place)
 
     @property
-    def own(self) -> tuple[slice, ...]:
+    def interior(self) -> tuple[slice, ...]:
         return self.place((0,) * len(self.shape))
 
 
 def edge(direction: Direction, widths: Sequence[int]) -> tuple[slice, ...]:
-    """The edge that the block in a direction sends, on the side of the receiver."""
+    """The slices of the edge that a block needs from its neighbour in a direction."""
     ways = {-1: lambda w: slice(-w, None), 0: lambda w: slice(None), 1: lambda w: slice(0, w)}
     return tuple([ways[step](width) for step, width in zip(direction, widths, strict=True)])
 
@@ -129,7 +129,7 @@ Edges = list[tuple[Any, ...]]  # for each direction the leaves of the edge
 
 
 def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> Edges:
-    """The edges of a block that one neighbour needs, one for each direction of the block there."""
+    """The edges of a block for one neighbour: one for each direction in which it sees the block."""
     leaves = flatten(block)[0]
     places = [edge(way, widths) for way in ways]
     return [
@@ -139,7 +139,7 @@ def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> E
 
 
 def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
-    """A block within its halos; ``edges``: of the frame's parts."""
+    """A block within its halos; ``edges``: for each of the frame's parts, its edges."""
     leaves, structure = flatten(block)
     framed: list[Any] = []
     for number, leaf in enumerate(leaves):
@@ -147,7 +147,7 @@ def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
             framed.append(None)
             continue
         whole = np.empty((*frame.whole, *leaf.shape[len(frame.shape) :]), leaf.dtype)
-        whole[frame.own] = leaf
+        whole[frame.interior] = leaf
         for (_, ways), strips in zip(frame.parts, edges, strict=True):
             for way, strip in zip(ways, strips, strict=True):
                 whole[frame.place(way)] = strip[number]
@@ -162,7 +162,7 @@ def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:
         return tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in cotangent])
 
     edges = [[at(frame.place(way)) for way in ways] for _, ways in frame.parts]
-    return at(frame.own), edges
+    return at(frame.interior), edges
 
 
 # ------------------------------------------------------------------------------- the boundary
@@ -193,9 +193,9 @@ def pad(tree: Any, sides: Sides, depth: Sequence[int]) -> Any:
 
 def pad_leaf(leaf: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.ndarray:
     for axis, ((low, high), width) in enumerate(zip(sides, depth, strict=True)):
-        parts = [beyond(leaf, low, axis, width, -1), leaf, beyond(leaf, high, axis, width, 1)]
-        present = [part for part in parts if part is not None]
-        leaf = np.concatenate(present, axis) if len(present) > 1 else leaf
+        ends = beyond(leaf, low, axis, width, -1), beyond(leaf, high, axis, width, 1)
+        parts = [part for part in (ends[0], leaf, ends[1]) if part is not None]
+        leaf = np.concatenate(parts, axis) if len(parts) > 1 else leaf
     return leaf
 
 
@@ -203,13 +203,13 @@ def beyond(leaf: np.ndarray, side: Side, axis: int, width: int, way: int) -> Any
     """The entries beyond one side of an axis; None if there is a halo."""
     if side is None or not width:
         return None
-    ahead = along(leaf, axis, slice(0, width) if way < 0 else slice(-width, None))
+    strip = along(leaf, axis, slice(0, width) if way < 0 else slice(-width, None))
     if side == "reflect":
-        return np.flip(ahead, axis)
+        return np.flip(strip, axis)
     if isinstance(side, ConstantBoundary):
-        return np.full(ahead.shape, side.value, leaf.dtype)
-    outermost = along(leaf, axis, slice(0, 1) if way < 0 else slice(-1, None))
-    return np.repeat(outermost, width, axis)
+        return np.full(strip.shape, side.value, leaf.dtype)
+    border = along(leaf, axis, slice(0, 1) if way < 0 else slice(-1, None))
+    return np.repeat(border, width, axis)
 
 
 def along(leaf: np.ndarray, axis: int, part: slice) -> np.ndarray:
@@ -238,11 +238,11 @@ def unpad_leaf(cotangent: np.ndarray, sides: Sides, depth: Sequence[int]) -> np.
 
 
 def add_beyond(inner: np.ndarray, outer: np.ndarray, side: Side, axis: int, way: int) -> None:
-    """The adjoint of ``beyond``: adds the cotangent of its entries to their sources'."""
+    """The adjoint of ``beyond``: adds the entries' cotangents to their sources' cotangents."""
     width = outer.shape[axis]
     if side == "reflect":
-        ahead = along(inner, axis, slice(0, width) if way < 0 else slice(-width, None))
-        ahead += np.flip(outer, axis)
+        strip = along(inner, axis, slice(0, width) if way < 0 else slice(-width, None))
+        strip += np.flip(outer, axis)
     elif side == "nearest":
-        outermost = along(inner, axis, slice(0, 1) if way < 0 else slice(-1, None))
-        outermost += np.sum(outer, axis, keepdims=True)
+        border = along(inner, axis, slice(0, 1) if way < 0 else slice(-1, None))
+        border += np.sum(outer, axis, keepdims=True)

@@ -29,22 +29,22 @@ from daskgrad.graph.variables import Variable, copy_variable
 def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The value of ``fun(*primals)`` and its tangent, the Jacobian times ``tangents``.
 
-    Each model runs once, and its task sends its tangent with its value.
+    Each model runs once, and its task returns the value and its tangent.
 
     Parameters
     ----------
     fun:
         ordinary Python that calls models on its arguments and returns a node or a pytree of nodes.
     primals, tangents:
-        a tuple or list with an entry for each argument. A tangent is in the structure, shapes and
+        a tuple or list with an entry for each argument. A tangent has the structure, shapes and
         dtypes of its primal, with ``None`` for leaves without derivative; ``None`` instead of a
-        tangent means zero.
+        whole tangent means zero.
 
     Returns
     -------
     tuple
-        The value, and the tangent in its structure, shapes and dtypes; ``None`` replaces integers,
-        booleans and strings.
+        The value, and its tangent in the same structure, shapes and dtypes, with ``None`` for
+        integers, booleans and strings.
 
     Raises
     ------
@@ -95,8 +95,8 @@ def tangent_variables(
     """For each variable a second one, which holds its tangent."""
 
     def tangent_variable(variable: Variable, tangent: Any) -> Variable:
-        checked = checked_tangent(tangent, variable.primal, variable.name)
-        return copy_variable(checked, f"tangent of {variable.name}")
+        tangent = checked_tangent(tangent, variable.primal, variable.name)
+        return copy_variable(tangent, f"tangent of {variable.name}")
 
     pairs = zip(recorded.variables, tangents, strict=True)
     return {variable: (tangent_variable(variable, tangent),) for variable, tangent in pairs}
@@ -113,18 +113,21 @@ def submatrices(
     are_columns: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """A tree of trees of submatrices, from the rows of a matrix (the argument's leaves for an entry
-    of the value), or from its columns; ``sparse``: as SciPy's arrays, with all entries."""
+    """A tree of trees of submatrices, from the rows of a matrix, each with the argument's leaves.
+
+    ``are_columns``: ``rows`` are the columns, each with the value's leaves. ``sparse``: submatrices
+    are SciPy's arrays, with all entries.
+    """
     outer, inner = flatten(value)[0], flatten(argument)[0]
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
 
     def submatrix(i: int, j: int) -> Any:
-        run, across = (j, i) if are_columns else (i, j)
-        parts = [row[across] for row in rows[slice(*runs[run])]]
+        run, leaf = (j, i) if are_columns else (i, j)
+        parts = [row[leaf] for row in rows[slice(*runs[run])]]
         shape = (*np.shape(outer[i]), *np.shape(inner[j]))
         if parts:
-            stacked = np.stack(parts, axis=-1 if are_columns else 0)
-            matrix = np.ascontiguousarray(stacked).reshape(shape)
+            stack = np.stack(parts, axis=-1 if are_columns else 0)
+            matrix = np.ascontiguousarray(stack).reshape(shape)
         else:  # an empty leaf has no rows
             matrix = np.zeros(shape, np.result_type(outer[i] if are_columns else inner[j]))
         return (
@@ -150,8 +153,8 @@ def blocks(dual: Dual, argument: Any, sparse: bool) -> Any:
 
 
 def tree_of_blocks(value: Any, argument: Any, block: Callable[[int, int], Any]) -> Any:
-    """The value's tree with the argument's in the place of each leaf: ``block(i, j)`` is at leaf
-    ``i`` of the value and leaf ``j`` of the argument."""
+    """The value's tree with the argument's tree in the place of each leaf; ``block(i, j)`` makes
+    its leaf ``j`` at leaf ``i`` of the value."""
     outer, outer_tree = flatten(value)
     inner, inner_tree = flatten(argument)
 

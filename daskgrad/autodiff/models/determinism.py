@@ -17,17 +17,17 @@ from daskgrad.autodiff.values.trees import flatten
 
 
 def fingerprint_of(value: Any) -> Fingerprint:
-    """The fingerprint of a value, or of a sum as it will be once rounded."""
+    """The fingerprint of a value; of an unrounded sum, as it will be once it is rounded."""
     return fingerprint(flatten(rounded_value(value))[0])
 
 
 def require_value_seen(
     captured: Any, cotangent: Cotangent, value_elsewhere: Any, model: Model
 ) -> None:
-    """Checks that value and pullback belong together: the forward task may have run again.
+    """Checks that value and pullback belong together, since the forward task may have run again.
 
     ``value_elsewhere`` is the value that others used, or its fingerprints that sums have seen
-    (``SeenInSums``), or None if the cotangent has its fingerprint.
+    (``SeenInSums``), or None if the cotangent has the fingerprint.
     """
     if value_elsewhere is None:
         if cotangent.seen is not None:
@@ -48,11 +48,11 @@ RAN_TWICE = "it was run twice, and two consumers of its value saw different valu
 
 
 def require_agreement(
-    first: Fingerprint, second: Fingerprint, subject: str, happened: str = RAN_AGAIN
+    first: Fingerprint, second: Fingerprint, subject: str, evidence: str = RAN_AGAIN
 ) -> None:
     if not agree(first, second):
         raise NondeterministicModelError(
-            f"{subject} is not deterministic: {happened}; pass it a generator "
+            f"{subject} is not deterministic: {evidence}; pass it a generator "
             f"(dg.random.generators) instead of drawing from global state"
         )
 
@@ -77,7 +77,8 @@ class Fingerprints:
     terms: tuple[Fingerprint, ...]
 
 
-# Whether the cotangent has a fingerprint, too; and then pairs of Fingerprints and a number in them.
+# One flat list: whether the cotangent has a fingerprint, too; then, in turn, Fingerprints and the
+# number of a term in them.
 SeenInSums = list[Any]
 
 
@@ -89,17 +90,20 @@ def is_seen_in_sums(value_elsewhere: Any) -> bool:
 def fingerprints_in(cotangent: Cotangent, in_sums: SeenInSums) -> list[Fingerprint]:
     """The fingerprints of a value that its consumers, sums included, have seen."""
     saw_value, *pairs = in_sums
-    seen = [cotangent.seen] if saw_value and cotangent.seen is not None else []
-    return [*seen, *[of.terms[place] for of, place in zip(pairs[::2], pairs[1::2], strict=True)]]
+    prints = [cotangent.seen] if saw_value and cotangent.seen is not None else []
+    terms = zip(pairs[::2], pairs[1::2], strict=True)
+    return prints + [in_sum.terms[number] for in_sum, number in terms]
 
 
 def fingerprints_of(
-    added: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
+    total: SumWithFingerprints, cotangent: Cotangent, in_sums: SeenInSums, names: str
 ) -> Fingerprints:
-    """The fingerprints of a sum's terms, of models with these names; checks that the sum's
-    consumers saw this sum."""
-    total = fingerprint_of(added.value)
+    """The fingerprints of a sum's terms; checks that the sum's consumers saw this sum.
+
+    ``names``: the models of the terms, for the error.
+    """
+    expected = fingerprint_of(total.value)
     subject = f"one of the models whose values were added up ({names})"
     for other in fingerprints_in(cotangent, in_sums):
-        require_agreement(total, other, subject)
-    return Fingerprints(added.terms)
+        require_agreement(expected, other, subject)
+    return Fingerprints(total.terms)

@@ -18,27 +18,27 @@ KEEP = ("auto", "gradient", "tape", "recompute")
 
 
 class Operator(NamedTuple):
-    """An elementwise model, as passes over a graph know it without a run.
+    """Facts about an elementwise model, for passes over a graph that do not run it.
 
-    ``signs``: the model is the sum of its operands with these signs; ``linear_in``: operands; in
-    each it is linear if the others are constant.
+    ``signs``: the model is the sum of its operands with these signs. ``linear_in``: numbers of
+    operands; the model is linear in each if the others are constant.
     """
 
     signs: tuple[int, ...] = ()
     linear_in: tuple[int, ...] = ()
 
     def is_linear(self, are_active: Sequence[bool]) -> bool:
-        """Whether its tangent needs the active operands' tangents alone, and not their values."""
+        """Whether the tangent needs the tangents of the active operands alone, not their values."""
         active = [number for number, is_active in enumerate(are_active) if is_active]
         return bool(self.signs) or (len(active) == 1 and active[0] in self.linear_in)
 
 
 class Model(NamedTuple):
-    """A function that daskgrad may differentiate, and how; an ``operator`` or not."""
+    """A function, the way to differentiate it, and facts about it if it is an operator."""
 
     fun: Callable[..., Any]
     name: str
-    backend: Any = "autograd"  # a name, or on a worker a registered backend as it was sent
+    backend: Any = "autograd"  # a name; on a worker also a registered backend that was sent
     keep: str = "auto"
     operator: Operator | None = None
 
@@ -54,7 +54,7 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, loaded at its first call: if that fails, only its task does."""
+    """A model's function, loaded at its first call: if loading fails, that task alone fails."""
 
     __slots__ = ("_digest", "_lock", "backend")
 
@@ -114,7 +114,7 @@ class Call(NamedTuple):
         return self.structure.unflatten(protect(self.filled(inputs), are_writeable))
 
     def filled(self, inputs: Sequence[Any]) -> list[Any]:
-        """The leaves of the arguments, if the inputs are leaves."""
+        """The leaves of the arguments, where each input is one leaf."""
         leaves = list(self.leaves)
         for position, number in self.holes:
             leaves[position] = inputs[number]
@@ -141,11 +141,11 @@ def identity(model: Model) -> tuple[str, Any]:
 
 _RUNNING: ContextVar[bool] = ContextVar("a model of daskgrad is running", default=False)
 
-inside_model = _RUNNING.get  # whether a model runs in this thread: then nothing is recorded
+inside_model = _RUNNING.get  # whether a model runs in this thread, so that nothing is recorded
 
 
 def load(model: Model) -> None:
-    """Loads a function that was sent, before it counts as running: its imports may record."""
+    """Loads a function that was sent, before it counts as running: imports may record nodes."""
     if isinstance(model.fun, SentFunction):
         model.fun.load()
 
@@ -154,7 +154,7 @@ def run_as_model(fun: Callable, *args: Any) -> Any:
     """Calls a function that runs a model."""
     before = _RUNNING.get()
     try:
-        _RUNNING.set(True)  # not before "try": Ctrl-C may come as it returns
+        _RUNNING.set(True)  # inside "try": Ctrl-C may come as it returns
         return fun(*args)
     finally:
         _RUNNING.set(before)

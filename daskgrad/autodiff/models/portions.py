@@ -2,9 +2,9 @@
 
 A node that takes one item out of a list, tuple or dict sends back a portion, the cotangent of that
 item; a node that takes entries out of an array sends back a selection, the cotangents of these
-entries as rows; so it is with duals of either. They are added item by item, and become the
-cotangent of the value once: with n nodes, full cotangents with zeros would take n² space. No bit
-changes: rows are added along the tree of arrays (``autodiff.values.rows``).
+entries as rows. Nodes of duals do likewise. Adders put portions and selections together, and make
+the cotangent of the value once: n full cotangents with zeros would take n² space. No bit changes:
+rows are added along the same tree as arrays (``autodiff.values.rows``).
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Selected:
 
 
 def arrays_of(value: Any) -> Sequence[Any]:
-    """The arrays of a value that is an array, or a dual of arrays; none of any other value."""
+    """The arrays of an array or of a dual of arrays; any other value has none."""
     arrays = (value.value, *value.tangents) if type(value) is Dual else (value,)
     first = arrays[0]
     if type(first) is not np.ndarray or not first.ndim or first.dtype.kind not in "fc":
@@ -80,19 +80,19 @@ def is_most(item: Any, value: Any) -> bool:
 
 
 def rows_at(index: Any, value: Any, leaves: Sequence[Any]) -> Leaves:
-    """The cotangents of a value's arrays, from cotangents of the entries at an index."""
+    """The cotangents of a value's arrays, from the cotangents of the entries at an index."""
     arrays = arrays_of(value)
     entries = entries_of(index, arrays[0].shape)
-    selected: list[Any] = [None] * len(arrays)
+    cotangents: list[Any] = [None] * len(arrays)
     for number, (array, leaf) in enumerate(zip(arrays, leaves, strict=True)):
         if leaf is not None and entries is not None:
             rows = entries.rows(leaf)
-            merged = coalesce(rows.indices, rows.values)  # entries that were selected twice
-            selected[number] = loose_rows(rows.shape, rows.axes, *merged, is_asked=False)
-        elif leaf is not None:  # all of the array, once
-            selected[number] = np.zeros(array.shape, array.dtype)
-            selected[number][index] += leaf
-    return tuple(selected)
+            sums = coalesce(rows.indices, rows.values)  # of entries that were selected twice
+            cotangents[number] = loose_rows(rows.shape, rows.axes, *sums, is_asked=False)
+        elif leaf is not None:  # the index takes the whole array, once
+            cotangents[number] = np.zeros(array.shape, array.dtype)
+            cotangents[number][index] += leaf
+    return tuple(cotangents)
 
 
 def add_selected(terms: Sequence[Selected]) -> Selected:
@@ -133,7 +133,7 @@ class Strips:
         return f"Strips({len(self.parts)})"
 
     def added_to(self, leaves: Sequence[Any]) -> None:
-        """Adds them, in their order, to arrays that may be overwritten."""
+        """Adds the parts, in order, to arrays that may be overwritten."""
         for place, part in self.parts:
             for leaf, cotangent in zip(leaves, part, strict=True):
                 if cotangent is not None:
@@ -148,7 +148,7 @@ def is_entry(value: Any, index: Any) -> bool:
 
 @takes_as_arrived
 def evaluate_item(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
-    """The value of an item's node; traces nothing."""
+    """The value of a node that takes an item; traces nothing."""
     index = index_in(call, inputs)
     if arrays_of(inputs[0]) or is_entry(inputs[0], index):
         return item_of(index, Blame("value", model, call, inputs))
@@ -161,14 +161,14 @@ def capture_item(
 ) -> Captured:
     """Takes an item out of a value without reading the others; any other call as ``capture``."""
     value, index = inputs[0], index_in(call, inputs)
-    if arrays_of(value) and not active[0].asked:  # a tape returns the rows that are asked for
+    if arrays_of(value) and not active[0].asked:  # rows that are asked for come from a tape
         item = item_of(index, Blame("forward", model, call, inputs))
         if not is_most(item, value):
             return Captured(item, None, ())
     elif is_entry(value, index):
         return Captured(item_of(index, Blame("forward", model, call, inputs)), None, ())
     elif type(value) in BOXES and value.ndim and not active[0].asked:
-        model = model._replace(keep="tape")  # it adds to zeros, as selections do
+        model = model._replace(keep="tape")  # a tape adds to zeros, as selections do
     return capture(model, call, active, canonical(inputs))
 
 
@@ -202,25 +202,25 @@ def pull_back_item(
 ) -> Any:
     """The cotangent that an item's node sends back: a part, or the result of ``pull_back``.
 
-    ``is_alone``: no other node sends anything back, so it is the whole value's cotangent.
+    ``is_alone``: no other node sends a cotangent back, so this one is the whole value's.
     """
     value, index = inputs[0], index_in(call, inputs)
     part: Portion | Selected
     if captured.pullback is not None:
         args = (model, call, active, canonical(inputs), value_elsewhere)
-        pulled = pull_back(captured, cotangent, *args)
+        result = pull_back(captured, cotangent, *args)
         is_whole = is_alone or not arrays_of(value)
         if is_whole:
-            return pulled
-        (arrived,) = each_of(pulled)  # to be added to selections
-        seen = () if arrived.seen is None else ((..., arrived.seen),)
-        return Selected(arrived.leaves, seen)
+            return result
+        (total,) = each_of(result)  # to be added to selections
+        prints = () if total.seen is None else ((..., total.seen),)
+        return Selected(total.leaves, prints)
     with Blame("backward", model, call, inputs):
         require_value_seen(captured, cotangent, value_elsewhere, model)
         leaves = seed(cotangent, captured.value, model)
     if arrays_of(value):
-        seen = ((index, captured.fingerprint),) if active[0].watched else ()
-        part = Selected(rows_at(index, value, leaves), seen)
+        prints = ((index, captured.fingerprint),) if active[0].watched else ()
+        part = Selected(rows_at(index, value, leaves), prints)
     else:
         entry = entry_of(index, value.value if type(value) is Dual else value)
         part = Portion({entry: Cotangent(leaves, captured.fingerprint)})
@@ -233,7 +233,7 @@ def index_in(call: Call, inputs: Sequence[Any]) -> Any:
 
 
 def entry_of(index: Any, container: Any) -> Any:
-    """The pytree's entry for an index, which may be negative."""
+    """The key of a container's item, from an index that may be negative."""
     return index if type(container) is dict else range(len(container))[index]
 
 
@@ -241,7 +241,7 @@ def entry_of(index: Any, container: Any) -> Any:
 def add_sent_back(
     terms: Sequence[Any], saw_value: Sequence[bool], add: Add, name: str, value: Any = None
 ) -> Any:
-    """The sum of the cotangents, whole or parts, from the consumers of one value.
+    """The sum of the cotangents, or of parts of them, from the consumers of one value.
 
     ``value``: the value, if the sum must be a whole cotangent.
     """
@@ -278,9 +278,9 @@ def add_strips(
     value: Any,
 ) -> Any:
     """The sum of cotangents and strips: first the cotangents, then strip by strip."""
-    together = Strips([part for term in strips for part in term.parts])
+    union = Strips([part for term in strips for part in term.parts])
     if len(strips) == len(terms) and value is None:
-        return together
+        return union
     leaves = flatten(value)[0]
     others = [pair for pair in zip(terms, saw_value, strict=True) if type(pair[0]) is not Strips]
     total = Cotangent((None,) * len(leaves))
@@ -288,7 +288,7 @@ def add_strips(
         total = add_cotangents([term for term, _ in others], [saw for _, saw in others], add, name)
     pairs = zip(total.leaves, leaves, strict=True)
     dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
-    together.added_to(dense)
+    union.added_to(dense)
     return Cotangent(tuple(dense), total.seen)
 
 
@@ -302,8 +302,8 @@ def merge(first: Portion, second: Portion, name: str) -> Portion:
 
 
 def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
-    """The cotangent of a value from cotangents of parts, with symbolic zeros elsewhere; checks that
-    consumers saw these parts."""
+    """The cotangent of a value from the cotangents of parts, with symbolic zeros elsewhere; checks
+    that consumers saw these parts."""
     leaves = flatten(value)[0]
     prints = fingerprint(leaves)
     if isinstance(part, Portion):
@@ -314,7 +314,7 @@ def as_cotangent(part: Portion | Selected, value: Any, name: str) -> Cotangent:
 
 
 def put_in_places(portion: Portion, value: Any, prints: Fingerprint, name: str) -> Leaves:
-    """The leaves of a container's cotangent; an item of a dual has places in all its containers."""
+    """The leaves of a container's cotangent; a dual's item has places in value and tangents."""
     structure = flatten(value.value if type(value) is Dual else value)[1]
     children, width = Children.of(structure), max(1, structure.num_leaves)
     total: list[Any] = [None] * len(prints)

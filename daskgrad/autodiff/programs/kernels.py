@@ -1,4 +1,4 @@
-"""Kernels: the inner functions of NumPy's wrappers, without checks that a program has made.
+"""Kernels: the inner functions of NumPy's wrappers, without the checks that the recording made.
 
 Most are private to NumPy; a program calls the public function if one is missing.
 """
@@ -12,11 +12,11 @@ from numpy.linalg import LinAlgError
 
 
 def private(*path: str) -> Any:
-    """A private attribute of NumPy; None if a later version lacks it (test_kernels.py fails)."""
-    place: Any = np
+    """A private attribute of NumPy; None if NumPy lacks it (then ``test_kernels.py`` fails)."""
+    attribute: Any = np
     for name in path:
-        place = getattr(place, name, None)
-    return place
+        attribute = getattr(attribute, name, None)
+    return attribute
 
 
 matrices = private("linalg", "_umath_linalg")
@@ -24,6 +24,8 @@ transforms = private("fft", "_pocketfft_umath")
 
 
 def errors(message: str) -> np.errstate:
+    """A context in which an invalid number is the ``LinAlgError`` that NumPy's wrapper raises."""
+
     def fail(*_: Any) -> None:
         raise LinAlgError(message)
 
@@ -67,32 +69,32 @@ def transformed(fun: Callable, name: str, a: np.ndarray, factor: float) -> np.nd
 
 
 EVERY = slice(None)
-LARGE = 2**24  # bytes of a matrix, of which no cache near a core holds much
+LARGE = 2**24  # bytes of a matrix; a core's own caches hold little of it
 
 
 def columns(matrix: np.ndarray, rows: slice, numbers: np.ndarray) -> np.ndarray:
-    """``matrix[rows, numbers]``, in the same order of memory.
+    """``matrix[rows, numbers]``, with the same order in memory.
 
-    NumPy goes column by column. In a large matrix in C order, row by row takes two thirds of the
-    time, since the next entry is nearer.
+    NumPy copies column by column. From a large matrix in C order, copying row by row takes two
+    thirds of the time, since the next entry is nearer.
     """
     if rows == EVERY and matrix.nbytes >= LARGE and matrix.flags.c_contiguous:
         return np.asfortranarray(matrix.take(numbers, axis=1))
     return matrix[rows, numbers]
 
 
-# The context in which NumPy's floating-point errors are exceptions: to enter it by ``np.errstate``
-# takes longer than some programs.
+# NumPy keeps its treatment of floating-point errors in a context variable. ``np.errstate`` takes
+# longer to set it than some programs take to run.
 state: Any = private("_core", "umath", "_extobj_contextvar")
 make_state: Any = private("_core", "umath", "_make_extobj")
 RAISING: Any = {"divide": "raise", "over": "raise", "invalid": "raise"}
-usual = None if state is None else Context().run(state.get)  # nobody has changed it
+default = None if state is None else Context().run(state.get)  # before anybody changes it
 raising = None if make_state is None else Context().run(lambda: make_state(**RAISING))
 
 
 def raise_errors(fun: Callable, args: Sequence[Any]) -> Any:
-    """Calls a function, with exceptions in the place of NumPy's warnings."""
-    if raising is None or state is None or state.get() is not usual:
+    """Calls a function, in which NumPy raises exceptions instead of warnings."""
+    if raising is None or state is None or state.get() is not default:
         with np.errstate(**RAISING):
             return fun(*args)
     token = state.set(raising)
