@@ -1,7 +1,7 @@
 """Palette: the colours of models and stages, in pages, reports, progress and pictures.
 
-A model has a hue, and a stage a shade of it: forward light, backward dark. The hues, the first three
-of them Okabe and Ito's, stay apart for the colour-blind in light and dark shades.
+A model has a hue, and a stage a shade of it: forward light, backward dark. The hues, of which three
+are Okabe and Ito's, stay apart for the colour-blind in light and dark shades.
 """
 
 HUES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#6B6B6B")

@@ -60,10 +60,10 @@ def draw(view: plots.View) -> None:
     view.put("times", rows)
     for item, kind in zip(view.figures["over time"].legend[0].items, SIZES, strict=True):
         item.visible = any(view.sources["times"].data[kind])
-    held = sum([held_in_all(sample, kind) for kind in KINDS])
+    total = sum([held_in_all(sample, kind) for kind in KINDS])
     view.write(
         "header",
-        f"<b>{nbytes(held)}</b> held for gradients · "
+        f"<b>{nbytes(total)}</b> held for gradients · "
         f"{nbytes(held_in_all(sample, 'spilled'))} spilled to disk · "
         f"{sample.traced_again:,} traced again",
     )
@@ -79,8 +79,8 @@ def parts(sample: MemorySample, workers: list[str]) -> Iterable[tuple]:
 
 def about(sample: MemorySample, worker: str) -> str:
     """A label: the worker, the memory of its process, and its limit."""
-    used, limit = sample.held[worker].get("process", 0), sample.limits.get(worker, 0)
-    return f"{plots.bare(worker)}\nuses {nbytes(used)}{f' of {nbytes(limit)}' if limit else ''}"
+    usage, limit = sample.held[worker].get("process", 0), sample.limits.get(worker, 0)
+    return f"{plots.bare(worker)}\nuses {nbytes(usage)}{f' of {nbytes(limit)}' if limit else ''}"
 
 
 def held_in_all(sample: MemorySample, kind: str) -> int:

@@ -141,18 +141,18 @@ def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> E
 def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
     """A block within its halos; ``edges``: for each of the frame's parts, its edges."""
     leaves, structure = flatten(block)
-    framed: list[Any] = []
+    frames: list[Any] = []
     for number, leaf in enumerate(leaves):
         if leaf is None:  # the tangent of integers
-            framed.append(None)
+            frames.append(None)
             continue
         whole = np.empty((*frame.whole, *leaf.shape[len(frame.shape) :]), leaf.dtype)
         whole[frame.interior] = leaf
         for (_, ways), strips in zip(frame.parts, edges, strict=True):
             for way, strip in zip(ways, strips, strict=True):
                 whole[frame.place(way)] = strip[number]
-        framed.append(whole)
-    return structure.unflatten(framed)
+        frames.append(whole)
+    return structure.unflatten(frames)
 
 
 def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:

@@ -52,7 +52,7 @@ def jacobian(
         runs once for each group of tangents, at most two groups a thread. "auto" computes the
         Jacobian of each model by itself, in as few products as its structure allows, and applies
         the chain rule to these: see below. If that takes nearly as many products as another mode,
-        "auto" is this mode, and the models run once more.
+        "auto" is this mode, and the models run up to three times more.
     sparse:
         True: SciPy's sparse arrays, in CSR format, with a row an entry of the value and a column an
         entry of the argument, both in C order. ``toarray()`` has the bits of the dense Jacobian.
