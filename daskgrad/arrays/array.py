@@ -142,7 +142,7 @@ class Array(NDArrayOperatorsMixin):
         return Array(arrangements.transpose(self._parts, order))
 
     def rechunk(self, chunks: Any) -> "Array":
-        """The array in other chunks: a size, or for each axis a size or sizes; -1: one."""
+        """The array in other chunks: one size, or a size or sizes for each axis; -1: one chunk."""
         return Array(arrangements.rechunk(self._parts, chunks))
 
     def map_blocks(self, model: Any, *others: Any, name: str | None = None) -> "Array":
@@ -336,7 +336,7 @@ def each_block(other: Any, like: Array, name: str) -> Sequence[Any]:
         return [other] * len(like.blocks)
     if other.chunks != like.chunks:
         raise ValueError(
-            f"map_blocks of {name!r} got arrays with other chunks: {like.chunks} and "
+            f"map_blocks of {name!r} got arrays with different chunks: {like.chunks} and "
             f"{other.chunks}; rechunk one"
         )
     return other._parts.blocks

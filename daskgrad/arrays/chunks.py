@@ -24,7 +24,7 @@ def broadcast(all_chunks: Sequence[Chunks], function: str) -> Chunks:
         if len(wide) > 1:
             text = " and ".join(map(str, sorted(wide)))
             raise ValueError(
-                f"{function} of arrays with other chunks along axis {ndim + axis}: {text}; "
+                f"{function} of arrays with different chunks along axis {ndim + axis}: {text}; "
                 f"rechunk one: x.rechunk(y.chunks)"
             )
         chunks.append((wide or sizes).pop())

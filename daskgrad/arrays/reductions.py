@@ -21,7 +21,7 @@ def tensordot(a: Parts, b: Parts, axes: Any = 2) -> Parts:
     for first, second in zip(of_a, of_b, strict=True):
         if a.chunks[first] != b.chunks[second]:
             raise ValueError(
-                f"np.tensordot contracts axes with other chunks: {a.chunks[first]} and "
+                f"np.tensordot contracts axes with different chunks: {a.chunks[first]} and "
                 f"{b.chunks[second]}; rechunk one"
             )
     free_a = [n for n in range(len(a.chunks)) if n not in of_a]
