@@ -86,6 +86,7 @@ EVENTS = {  # and how often each is drawn
     "cluster restarted": 1,
 }
 OF_ALL = ("all killed", "cluster restarted")
+NEED_ANOTHER = ("stopped", "paused", "retired")  # a worker that goes on meanwhile
 IN_A_ROUND = (2, 5, 3)  # how often none, one and two are drawn
 BLOCK = 50  # programs; every second block spares one worker
 TRIES = 5  # for a round
@@ -427,6 +428,9 @@ class Chaos:
             if not watch.gate.arrived():
                 self._tally.missed += 1
                 return
+            is_last = len(wait_until(lambda: clusters.running(self._client))) == 1
+            if is_last and plan.event in NEED_ANOTHER:  # some were retired
+                plan = plan._replace(event="new worker")
             self._tally.events[plan.event] += 1
             before = watch.count()
             if plan.event == "interrupted":
