@@ -79,6 +79,15 @@ class Tangents:
             self._models[key] = push_forward(model, tangent_only)
         return self._models[key]
 
+    def of_items(self, node: Node) -> tuple[Node, ...]:
+        """The tangents of a variable, or of NumPy on variables, a node each."""
+        if isinstance(node, Variable):
+            return self.of_variable(node)
+        dual = self.dual(node)
+        if isinstance(dual, Dual):
+            return dual.tangents
+        return tuple([annotate(TANGENT(dual, number), node) for number in range(self._count)])
+
     def of_variable(self, variable: Variable) -> tuple[Variable, ...]:
         """The tangents of a variable, or of a part of one."""
         roots = self._variables[variable.root]
