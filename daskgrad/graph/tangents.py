@@ -130,6 +130,8 @@ def annotate(made: Any, node: Node) -> Any:
         return Dual(annotate(made.value, node), tuple([annotate(t, node) for t in made.tangents]))
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = node.annotations
+        if isinstance(made, CallNode) and isinstance(node, CallNode):
+            made.call = made.call._replace(place=node.call.place)
         made.is_here = node.is_here and all([source.is_here for source in made.inputs])
         made.stage = "tangent"
         made.key = names.key("tangent", made.name, made.calls)
