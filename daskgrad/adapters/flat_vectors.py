@@ -46,9 +46,15 @@ class Flat:
         return self._raveling.names
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
-        """The matrix of second derivatives. Costs as ``dg.hessian``, a product an entry; if entries
-        in different rows of leaves do not meet, as parameters of items, one for each entry of a row
-        and for each other entry.
+        """The matrix of second derivatives by the entries of the vector: by parameters, times the
+        ``scale`` of both.
+
+        A dense array, also if most of it is zero. Costs a product with the Hessian for each entry;
+        for ``q`` parameters of each of ``n`` items beside ``s`` shared ones only ``s + q + 1``, if
+        that is less than half. So it is if most entries stand in leaves of ``n`` rows, and entries
+        in different rows do not meet, which the last product tests; whether the function has one
+        sum over them or several, zipped or not, does not matter. A prior that couples items (a
+        random walk, a sum that must be zero) costs all products besides.
         """
         rows, columns = self._raveling.rows()
         shared = np.flatnonzero(rows < 0)
@@ -78,7 +84,10 @@ class Flat:
     def covariance(self, x: np.ndarray) -> np.ndarray:
         """The inverse of the Hessian: Laplace's approximation of the parameters' covariance, if the
         function is minus a log density and ``x`` its minimum. The roots of its diagonal are
-        standard errors, in the order of ``names``; with a ``scale``, too, of the parameters.
+        standard errors, in the order of ``names``.
+
+        A dense array, of the parameters themselves, whatever their ``scale``. Costs the products of
+        ``hessian``, and an eigendecomposition: O(N³) for N entries.
 
         LinAlgError, which names the flattest direction, unless the Hessian is positive definite.
         """
@@ -133,9 +142,10 @@ def flat(
     Returns
     -------
     tuple
-        The function, which returns value and gradient, and has ``hessp``, ``hessian``,
-        ``covariance``, ``names`` and ``bounds``; the point as a vector of double precision; and the
-        function that turns a vector into a pytree.
+        The function, which returns value and gradient, and has ``hessp``, ``hessian`` and
+        ``covariance`` (dense arrays, from a product with the Hessian for each entry, or for each
+        parameter of one item and each shared one), ``names`` and ``bounds``; the point as a vector
+        of double precision; and the function that turns a vector into a pytree.
 
     Raises
     ------

@@ -34,13 +34,14 @@ class Expression:
     def __call__(self, *inputs: Any) -> Any:
         values = list(inputs)
         steps = zip(self.functions, self.calls, self.sources, self.places, strict=True)
-        for function, call, sources, place in steps:
+        for function, call, sources, place_in_program in steps:  # a warning looks for this name
             args, kwargs = call.arguments([values[number] for number in sources])
             try:
                 values.append(function(*args, **kwargs))
             except Exception as error:
-                if place is not None:
-                    error.add_note(f"daskgrad: the call stands in {place[0]}, line {place[1]}")
+                if place_in_program is not None:
+                    file, line = place_in_program
+                    error.add_note(f"daskgrad: the call stands in {file}, line {line}")
                 raise
         return unbox_container(values[-1])  # of functions that return several arrays
 
@@ -60,12 +61,12 @@ class ExpressionNode(CallNode):
             tuple([node.model.fun for node in nodes]),
             tuple([node.call for node in nodes]),
             tuple([tuple([numbers[source] for source in node.inputs]) for node in nodes]),
-            tuple([node.place for node in nodes]),
+            tuple([node.call.place for node in nodes]),
         )
         is_elementwise = all([node.model.operator is not None for node in nodes])
         operator = Operator() if is_elementwise else None
         self.model = Model(expression, last.model.name, last.model.backend, operator=operator)
-        self.call = call_of_leaves(len(self.inputs))
+        self.call = call_of_leaves(len(self.inputs))._replace(place=last.call.place)
         self.name, self.key_name, self.key = last.name, last.key_name, last.key
         self.annotations, self.stage, self.is_here = last.annotations, last.stage, last.is_here
         self.stands_for = last

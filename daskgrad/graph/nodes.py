@@ -117,8 +117,8 @@ class Node(Collection, ArrayOperators):
     def record(self, model: Model, args: tuple, kwargs: dict[str, Any] = NO_KEYWORDS) -> "Node":
         """Records a call of NumPy between models."""
         node = CallNode(model, args, kwargs)
-        node.call = with_arrays_as_they_are(node.call)
-        node.is_light, node.place = True, place_here()
+        node.call = with_arrays_as_they_are(node.call)._replace(place=place_here())
+        node.is_light = True
         node.is_here = all([source.is_here for source in node.inputs])
         return node
 
@@ -168,7 +168,6 @@ class CallNode(Node):
 
     is_one_run = True
     calls = 1
-    place: tuple[str, int] | None = None  # file and line, if it ``is_light``
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):
         self.model = model

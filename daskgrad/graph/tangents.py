@@ -79,6 +79,15 @@ class Tangents:
             self._models[key] = push_forward(model, tangent_only)
         return self._models[key]
 
+    def of_items(self, node: Node) -> tuple[Node, ...]:
+        """The tangents of a variable, or of NumPy on variables, a node each."""
+        if isinstance(node, Variable):
+            return self.of_variable(node)
+        dual = self.dual(node)
+        if isinstance(dual, Dual):
+            return dual.tangents
+        return tuple([annotate(TANGENT(dual, number), node) for number in range(self._count)])
+
     def of_variable(self, variable: Variable) -> tuple[Variable, ...]:
         """The tangents of a variable, or of a part of one."""
         roots = self._variables[variable.root]
@@ -121,6 +130,8 @@ def annotate(made: Any, node: Node) -> Any:
         return Dual(annotate(made.value, node), tuple([annotate(t, node) for t in made.tangents]))
     if isinstance(made, Node) and not isinstance(made, Variable) and made.stage != "tangent":
         made.annotations = node.annotations
+        if isinstance(made, CallNode) and isinstance(node, CallNode):
+            made.call = made.call._replace(place=node.call.place)
         made.is_here = node.is_here and all([source.is_here for source in made.inputs])
         made.stage = "tangent"
         made.key = names.key("tangent", made.name, made.calls)

@@ -246,7 +246,7 @@ def dual_sources(node: ReductionNode, tangents: Tangents) -> tuple[list[Source],
     sources, duals = [], []
     for number, source in enumerate(node.items.sources):
         sources.append(source)
-        of = tangents.of_variable(node.items.variable(number)) if number in active else ()
+        of = tangents.of_items(node.items.variable(number)) if number in active else ()
         sources.extend(map(source.like, of))
         duals.append(Dual(None, (None,) * len(of)) if of else None)
     return sources, duals

@@ -12,11 +12,10 @@ from daskgrad.graph.delayed import as_model, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
 from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
 from daskgrad.graph.sum_of_nodes import sum_of
-from daskgrad.graph.variables import Variable
 from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.sources import Source, read_once
+from daskgrad.sums.sources import Source, known, read_once
 from daskgrad.sums.zipping import (
     Items,
     Zip,
@@ -78,8 +77,9 @@ def map_sum(
     items:
         a list, tuple or range; a NumPy or dask Array (its rows are the items); a list of Delayed,
         each an item; a dask Bag (its elements; the bits depend on its partitions); the result of
-        ``place``; a variable that is a list, a tuple or an array, whose items are differentiated;
-        or ``zip`` of several. A list that holds nodes is recorded as one node an item.
+        ``place``; a variable that is a list, a tuple or an array, or NumPy on variables, whose
+        items are differentiated; or ``zip`` of several. A list that holds nodes is recorded as one
+        node an item.
     shared:
         further arguments of every term; may hold variables and other nodes at any depth.
     grainsize:
@@ -287,7 +287,7 @@ def count_of(items: Any) -> Any:
     items = side_by_side(items)[0] if drawn is None else drawn
     if hasattr(type(items), "foldby"):
         return read_once(items).count().to_delayed(optimize_graph=False)
-    return len(items.primal if isinstance(items, Variable) else items)
+    return len(known(items))
 
 
 def scaled(total: Any, items: Any, name: str | None) -> Any:

@@ -31,20 +31,19 @@ class Source:
     ``partitions`` blocks. ``starts``: where it is cut, if it cannot be cut elsewhere;
     ``own_starts``: where a sum over slices cuts it by default. ``is_here``: the items are in this
     process, not results of tasks or on a cluster. ``kind`` names a collection that cannot be
-    recorded as one node an item.
+    recorded as one node an item. ``variable``: the variable with these items, or NumPy on
+    variables.
     """
 
     count: int | None
     partitions: int | None = None
     starts: tuple[int, ...] | None = None
     own_starts: tuple[int, ...] | None = None
-    variable: Variable | None = None
+    variable: Node | None = None
     is_here: bool = True
     kind: str | None = None
 
-    def __init__(
-        self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Variable | None = None
-    ):
+    def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
         self._items: Any = items
         self.count = len(items)
         self.variable = variable
@@ -53,7 +52,7 @@ class Source:
     def items(self) -> Any:
         """The items; a variable's that were elsewhere may have come here since."""
         if isinstance(self._items, Elsewhere) and self.variable is not None:
-            whole = self.variable.primal
+            whole = known(self.variable)
             return self._items if isinstance(whole, Elsewhere) else self._items_in(whole)
         return self._items
 
@@ -69,7 +68,7 @@ class Source:
         """For each block its items or a reference to them; items that are used twice get a key."""
         return [tasks.constant(block, name) for block in blocks] if used_twice else blocks
 
-    def like(self, variable: Variable) -> "Source":
+    def like(self, variable: Node) -> "Source":
         """The source of another variable, of the same kind."""
         return as_source(variable, "a tangent of the items", slices=False)
 
@@ -152,8 +151,7 @@ class ChosenSource(Source):
     kind = "an array beside what was drawn from placed items"
 
     def __init__(self, array: Any, indices: np.ndarray, argument: str):
-        variable = array if isinstance(array, Variable) else None
-        whole = array if variable is None else variable.primal
+        variable, whole = array if isinstance(array, Node) else None, known(array)
         is_there = isinstance(whole, Elsewhere)
         rows = RowsElsewhere(whole, indices) if is_there else as_items(whole[indices], argument)
         super().__init__(rows, variable)
@@ -162,7 +160,7 @@ class ChosenSource(Source):
     def _items_in(self, array: np.ndarray) -> np.ndarray:
         return array[self.indices]
 
-    def like(self, variable: Variable) -> "ChosenSource":
+    def like(self, variable: Node) -> "ChosenSource":
         return ChosenSource(variable, self.indices, "a tangent of the items")
 
 
@@ -235,18 +233,21 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     if isinstance(items, Elsewhere):
         return Source(items)
     if isinstance(items, Variable):
-        require_items_in(items, argument)
+        require_items_in(items, items.primal, argument)
         if isinstance(items.primal, Elsewhere):
             return Source(items.primal, items)
         items.own_arrays()  # blocks may be used later than the call that records them
         return Source(as_items(items.primal, argument), items)
+    if isinstance(items, Node) and items.is_here:
+        value = items.value_here()
+        require_items_in(items, value, argument)
+        return Source(as_items(value, argument), items)
     if isinstance(items, Node):
         raise TypeError(
             f"{argument} is {items!r}, and how many items it will have is not known while the sum "
-            f"is recorded; give parameters of items an entry of their own among the arguments, and "
-            f"transform them in the model; pass a list of nodes, one an item; or sum within a "
-            f"model that takes all: dg.delayed(lambda items, *shared: dg.map_sum(model, items, "
-            f"*shared))"
+            f"is recorded; transform parameters of items by NumPy alone, or in the model; pass a "
+            f"list of nodes, one an item; or sum within a model that takes all: "
+            f"dg.delayed(lambda items, *shared: dg.map_sum(model, items, *shared))"
         )
     if hasattr(type(items), "rechunk"):
         return array_source(items, argument, slices)
@@ -269,7 +270,7 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
 
 def has_row_for_each(collection: Any, drawn: Drawn) -> bool:
     """Whether a collection is an array with a row for each item that could be drawn."""
-    array = collection.primal if isinstance(collection, Variable) else collection
+    array = known(collection)
     is_array = isinstance(array, np.ndarray | Elsewhere) and array.ndim > 0
     return is_array and len(array) == drawn.population
 
@@ -307,11 +308,18 @@ def array_source(array: Any, argument: str, slices: bool) -> Source:
     )
 
 
-def require_items_in(variable: Variable, argument: str) -> None:
-    primal = variable.primal
-    if not isinstance(primal, list | tuple) and not np.ndim(primal):
+def known(collection: Any) -> Any:
+    """The value of a variable, or of NumPy on variables; any other collection itself."""
+    if isinstance(collection, Variable):
+        return collection.primal
+    is_here = isinstance(collection, Node) and collection.is_here
+    return collection.value_here() if is_here else collection
+
+
+def require_items_in(variable: Node, value: Any, argument: str) -> None:
+    if not isinstance(value, list | tuple) and not np.ndim(value):
         raise TypeError(
-            f"{argument} is {variable!r}, which is {describe(primal)}; the variables that have "
+            f"{argument} is {variable!r}, which is {describe(value)}; the variables that have "
             f"items are lists, tuples, and arrays of at least one dimension"
         )
 

@@ -13,8 +13,7 @@ import numpy as np
 from daskgrad.autodiff.models.failures import Partition
 from daskgrad.autodiff.models.model import inside_model
 from daskgrad.autodiff.values.elsewhere import Elsewhere
-from daskgrad.graph.nodes import OnlyItems
-from daskgrad.graph.variables import Variable
+from daskgrad.graph.nodes import Node, OnlyItems
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import (
     Grainsize,
@@ -57,9 +56,9 @@ def zip(*collections: Any) -> Zip:
     Parameters
     ----------
     collections:
-        lists, tuples, ranges, arrays, dask Arrays, lists of Delayed, placed items, and variables,
-        whose items are differentiated. Bags and dataframes can be zipped only with each other, if
-        they have the same number of partitions.
+        lists, tuples, ranges, arrays, dask Arrays, lists of Delayed, placed items, and variables
+        and NumPy on them (``z[1:]``, ``np.exp(z)``), whose items are differentiated. Bags and
+        dataframes can be zipped only with each other, if they have the same number of partitions.
 
     Raises
     ------
@@ -169,15 +168,15 @@ class Items:
         data = self.sources[number].data(tasks, self._blocks()[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
-    def variable(self, field: int) -> Variable:
-        """The variable of one field."""
+    def variable(self, field: int) -> Node:
+        """The variable of one field, or NumPy on variables."""
         variable = self.sources[field].variable
         assert variable is not None
         return variable
 
     def are_rows(self, field: int) -> bool:
         """Whether a field is an array of rows, and not a list."""
-        return isinstance(self.variable(field).primal, np.ndarray | Elsewhere)
+        return isinstance(self.sources[field].items, np.ndarray | Elsewhere)
 
     def with_sources(self, sources: Sequence[Source]) -> "Items":
         """Other sources of the same length, cut at the same places."""

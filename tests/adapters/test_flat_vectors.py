@@ -134,6 +134,7 @@ def test_the_hessian_of_parameters_of_items_takes_few_products(rows_meet, monkey
 
     def loss(p):
         total = dg.map_sum(term, dg.zip(np.arange(1.0, 31.0) / 30, p["w"], p["s"]), p["x"])
+        total += dg.reduce_sum(lambda rows: np.sum(np.exp(rows)), np.sin(p["s"]), grainsize=8)
         return total + (np.sum(p["w"]) ** 2 if rows_meet else np.sum(p["w"] ** 2))
 
     random = np.random.default_rng(0)

@@ -439,6 +439,17 @@ SUMS = {  # of items, which may be placed on the cluster
         ),
         ROWS,
     ),
+    "a zip with NumPy on what is differentiated": (
+        lambda items: gradient(
+            lambda numbers, x: dg.map_sum(
+                weighted, dg.zip(items, numpy.sin(numbers[1:])), x, grainsize=4
+            ),
+            decades(N + 1, seed=1),
+            X,
+            argnums=(0, 1),
+        ),
+        ROWS,
+    ),
     "generators": (
         lambda items: gradient(
             lambda x: dg.map_sum(noisy_term, dg.zip(items, dg.random.generators(7, N)), x)

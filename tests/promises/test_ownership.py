@@ -164,7 +164,7 @@ def test_nodes_that_outlive_the_call_keep_the_argument_as_it_was(where):
 
     def fun(w, rows):
         node = model(w)
-        kept.extend([node, part(w["b"][0]), dg.map_sum(term, rows), w["a"]])
+        kept.extend([node, part(w["b"][0]), dg.map_sum(term, rows[1:]), w["a"]])
         return node + kept[2]
 
     w = {"a": numpy.ones(3), "b": [numpy.full(2, 5.0)]}
@@ -174,7 +174,7 @@ def test_nodes_that_outlive_the_call_keep_the_argument_as_it_was(where):
         array[:] = -7.0
     value, b, total, a = dask.compute(*kept)
     assert value == 13.0
-    assert total == 8.0
+    assert total == 6.0
     numpy.testing.assert_array_equal(b, [5.0, 5.0])
     numpy.testing.assert_array_equal(a, [1.0, 1.0, 1.0])
 

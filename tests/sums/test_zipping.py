@@ -62,6 +62,7 @@ ZIPS = {
     "delayed": lambda: (ROWS, list(NUMBERS), [dask.delayed(tree) for tree in TREES]),
     "placed": lambda: (dg.place(ROWS, 8), dg.place(NUMBERS, 8), TREES),
     "variables": lambda: (dg.variable(ROWS), NUMBERS, dg.variable(TREES)),
+    "NumPy on variables": lambda: (0.5 * dg.variable(2.0 * ROWS), dg.variable(NUMBERS)[:], TREES),
 }
 
 
@@ -128,6 +129,40 @@ def test_slices_of_a_zip():
     ):
         found = dg.reduce_sum(sizes, dg.zip(first, numbers), one, grainsize=grainsize).compute()
         assert found.tolist() == [len(expected), sum([n**2 for n in expected])]
+
+
+def test_items_that_numpy_makes_of_variables():
+    def product(item, x):
+        return item[0] ** 2 * np.sum(np.sin(item[1] * x))
+
+    def objective(x, zipped, total):
+        scales = np.exp(x)
+        parts = scales[::-1].reshape(12, 2)
+        pairs = total(product, zipped(scales[1:], x[:-1]), x)
+        return pairs + total(lambda row, x: np.prod(row) * x[0], parts, x) + np.sum(scales**3)
+
+    def plain(x):
+        def total(model, items, x):
+            return sum([model(item, x) for item in items])
+
+        return objective(x, zip, total)
+
+    def fun(x):
+        return objective(x, dg.zip, dg.map_sum)
+
+    some = np.linspace(0.2, 1.3, 24)
+    right = autograd.grad(plain)(some)
+    assert_allclose(dg.grad(fun)(some), right, rtol=1e-12)
+    assert_allclose(dg.hessian(fun)(some), autograd.hessian(plain)(some), rtol=1e-11)
+    assert_allclose(dg.jvp(fun, (some,), (some,)), [plain(some), right @ some], rtol=1e-12)
+    for mode in ("forward", "reverse"):
+        rows = dg.jacobian(lambda x: [fun(x), fun(2.0 * x)], mode=mode)(some)
+        assert_allclose(rows[1], 2.0 * autograd.grad(plain)(2.0 * some), rtol=1e-12)
+    large = np.linspace(0.1, 1.0, 20_000)  # too large to be computed in the calling thread
+    found = dg.grad(lambda z: dg.reduce_sum(lambda pair: pair[0] @ pair[1], dg.zip(z**2, z)))(large)
+    assert_allclose(found, 3.0 * large**2, rtol=1e-12)
+    with pytest.raises(TypeError, match=r"which is float64.*; the variables that have items"):
+        dg.map_sum(np.sin, dg.variable(X)[0])
 
 
 def test_nodes_side_by_side_are_one_node_an_item():

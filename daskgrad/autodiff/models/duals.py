@@ -166,9 +166,8 @@ def tangent_in_place(value: Any, tangent: Any) -> Any:
     return map_leaves(lambda leaf, t: t if is_differentiable(leaf) else None, value, tangent)
 
 
-def tangent_of(dual: Dual) -> Any:
-    """The only tangent of a dual."""
-    return dual.tangents[0]
+def tangent_of(dual: Dual, number: int = 0) -> Any:
+    return dual.tangents[number]
 
 
 def push_forward(model: Model, tangent_only: bool = False) -> Model:

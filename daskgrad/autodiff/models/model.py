@@ -98,12 +98,14 @@ class SentFunction(Sealed):
 class Call(NamedTuple):
     """The arguments of one call: a pytree of constants with holes where the inputs go.
 
-    ``holes`` are pairs (position among the leaves, number of the input).
+    ``holes`` are pairs (position among the leaves, number of the input). ``place``: file and line,
+    of NumPy between models.
     """
 
     leaves: tuple[Any, ...]
     structure: Structure
     holes: tuple[tuple[int, int], ...]
+    place: tuple[str, int] | None = None
 
     def arguments(self, inputs: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments, with the inputs unprotected."""

@@ -119,7 +119,7 @@ def entries(a: Any, values: np.ndarray) -> Any:
     a = anp.ravel(a)
     order = np.argsort(plain(a), kind="stable")
     chosen = a[order[np.searchsorted(plain(a)[order], values)]]
-    return in_dtype(chosen, np.asarray(values).dtype)
+    return in_dtype(chosen, values.dtype)
 
 
 @composed(np.unique)

@@ -40,6 +40,10 @@ def check_grads(
     strict as the dtype allows. In double precision it finds a rule that is off by a thousandth; a
     rule that is wrong in a few entries of a large array may escape it.
 
+    Costs one gradient, and for each float argument (a dict is one) 12 values and 3 tangents; order
+    2 costs 3 Hessian-vector products more, and 12 gradients for each argument. ``dg.progress``
+    shows how far each of these is.
+
     Parameters
     ----------
     fun:

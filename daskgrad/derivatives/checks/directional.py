@@ -147,15 +147,14 @@ class LineFunction(NamedTuple):
 
 def first_fault(checked: Checked, settings: Settings) -> Fault | None:
     """The first derivative that differs from differences by more than is allowed."""
-    for kind, number, derivative, line in comparisons(checked, settings):
-        slope = line.slope()
+    for kind, number, derivative, slope, line in comparisons(checked, settings):
         allowed = line.allowed(derivative, slope, settings)
         if not abs(slope - derivative) <= allowed:
             return Fault(kind, checked, number, derivative, slope, allowed)
     return None
 
 
-Comparison = tuple[str, int, float, LineFunction]
+Comparison = tuple[str, int, float, float, LineFunction]  # with the slope by differences
 
 
 def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
@@ -163,16 +162,15 @@ def comparisons(checked: Checked, settings: Settings) -> Iterator[Comparison]:
     random = np.random.default_rng(settings.seed)
     value = checked.evaluate(*checked.args)
     cotangent = random_like(value, random)
-    if "reverse" in settings.modes:
-        gradients = checked.pull(cotangent)
-        for number, direction in directions(checked, random):
-            line = value_line(checked, value, cotangent, {number: direction})
-            yield REVERSE, number, inner(gradients[number], direction), line
-    if "forward" in settings.modes:
-        for number, direction in directions(checked, random):
+    gradients = checked.pull(cotangent) if "reverse" in settings.modes else ()
+    for number, direction in directions(checked, random):
+        line = value_line(checked, value, cotangent, {number: direction})
+        slope = line.slope()
+        if gradients:
+            yield REVERSE, number, inner(gradients[number], direction), slope, line
+        if "forward" in settings.modes:
             tangent = tangent_of(checked, {number: direction})
-            line = value_line(checked, value, cotangent, {number: direction})
-            yield FORWARD, number, inner(cotangent, tangent), line
+            yield FORWARD, number, inner(cotangent, tangent), slope, line
     if settings.order == 2:
         yield from second(checked, value, cotangent, random)
 
@@ -222,7 +220,7 @@ def second(checked: Checked, value: Any, cotangent: Any, random: Any) -> Iterato
                 return inner(other, vjp(scalar, *checked.moved(t, along))[1](1.0)[number])
 
             line = LineFunction(at, epsilon(checked.args), size(other, gradients[number]))
-            yield SECOND, number, inner(other, products[number]), line
+            yield SECOND, number, inner(other, products[number]), line.slope(), line
 
 
 def scalar_of(fun: Callable, value: Any, cotangent: Any) -> Callable[..., Node]:

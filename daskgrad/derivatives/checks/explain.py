@@ -13,6 +13,7 @@ from daskgrad.autodiff.models.model import Model, run_as_model
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.signatures import (
+    Signature,
     classes_in,
     code_in,
     kind_of_leaf,
@@ -21,7 +22,7 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
 )
 from daskgrad.autodiff.programs.watch import References
-from daskgrad.autodiff.programs.ways import BatchProgram, make_way
+from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import Report, describe
@@ -34,7 +35,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
     """Tells whether calls with such arguments are compiled in this process, or when they will be.
 
     The options of ``dg.delayed`` count: ``compile``, ``backend``, ``gradient``. All floating-point
-    arguments are taken to be differentiated. The model runs twice; its errors are raised.
+    arguments are taken to be differentiated, unless such calls have a program already. The model
+    runs once or twice; its errors are raised.
 
     Returns
     -------
@@ -84,17 +86,11 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
     for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
             raise Unrecordable(refusal)
-    try:
-        way = run_as_model(make_way, made.fun, layout, signature, made.name)
-    except Unrecordable:
-        if not may_look(signature.key):
-            raise
-        signature = signature_of(layout, looks=True)
-        assert signature is not None
-        way = run_as_model(make_way, made.fun, layout, signature, made.name)
+    ways = [way for entry in alike if not entry.watch.has_changed() for way in entry.ways]
+    way = ways[0] if ways else way_of_call(made, layout, signature)
     if impurity and made.backend != "compiled":
         state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
-    elif any([entry.ways for entry in alike]):
+    elif ways:
         state = "is compiled to"
     else:
         calls = max([entry.calls for entry in alike], default=programs.cold_calls)
@@ -104,6 +100,18 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
         )
     sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
     return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
+
+
+def way_of_call(made: Model, layout: FlatArguments, signature: Signature) -> Way:
+    """Makes a program for a call; it may look at integers of NumPy's if there is none else."""
+    try:
+        return run_as_model(make_way, made.fun, layout, signature, made.name)
+    except Unrecordable:
+        if not may_look(signature.key):
+            raise
+    looking = signature_of(layout, looks=True)
+    assert looking is not None
+    return run_as_model(make_way, made.fun, layout, looking, made.name)
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:

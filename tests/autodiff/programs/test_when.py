@@ -190,6 +190,20 @@ def test_explain_tells_what_became_of_the_calls(tape, monkeypatch):
     assert "is not compiled: it is another day" in dg.explain(model, X[:2])
 
 
+def test_explain_knows_which_arguments_calls_differentiate(tape):
+    """Times that are data may go through functions without a derivative."""
+    model = dg.delayed(lambda times, x: np.sum(np.histogram(times, 4)[0] * x), compile=True)
+    distinct = dg.delayed(lambda times, x: np.sum(x[: len(np.unique(times))]), compile=True)
+    assert "no derivative rule for edges" in dg.explain(model, X, X)
+    assert "will be compiled" in dg.explain(distinct, X, X)
+    for times in 10 * [X] + 10 * [X[[0, 0, 1, 2]]]:
+        assert dg.grad(distinct, 1)(times, X).sum() == len(np.unique(times))
+        dg.grad(model, 1)(times, X)
+    assert "is compiled to" in dg.explain(model, X, X)
+    (entry,) = prepare(distinct.model.fun).programs._entries.values()
+    assert len(entry.ways) == 2
+
+
 @pytest.mark.parametrize("calls", [4, 9])
 def test_explain_counts_calls_that_nobody_has_vouched_for(calls, tape):
     fun = new_model()

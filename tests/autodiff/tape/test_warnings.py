@@ -1,8 +1,10 @@
 """Warnings of NumPy name the model's file and line, on the tape and compiled."""
 
+import functools
 import inspect
 import warnings
 
+import dask
 import numpy as np
 import pytest
 
@@ -35,6 +37,38 @@ def test_a_warning_names_the_line_of_the_model(is_compiled, synchronous):
     assert forward == {first + 2}
     others = [w for w in caught if w.lineno != first + 2]
     assert all(["risky" in str(w.message) or w.lineno == first + 1 for w in others])
+
+
+def root(x):
+    return np.sum(np.sqrt(x))
+
+
+BETWEEN = {
+    "an expression": lambda x: dg.grad(lambda x: np.sum(np.sqrt(x)))(x),
+    "an operator": lambda x: dg.grad(lambda x: (dg.delayed(np.sum)(x) ** 0.5) * 2.0)(x),
+    "a function": lambda x: dg.grad(lambda x: 2.0 * np.sqrt(dg.delayed(np.sum)(x)))(x),
+    "its value": lambda x: dg.grad(lambda x: dg.delayed(np.sum)(np.exp(1e3 * (x + 1.0))))(x),
+    "a product": lambda x: dg.hvp(lambda x: np.sum(np.sqrt(x)), (x,), (x + 1.0,)),
+}
+
+
+@pytest.mark.parametrize("where", ["inline", "threads"])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_a_warning_names_the_line_of_numpy_between_models(name, where):
+    settings = {"daskgrad.inline.seconds": 60.0 if where == "inline" else 0.0}
+    with dask.config.set(settings), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        BETWEEN[name](np.zeros(2))
+    line = BETWEEN[name].__code__.co_firstlineno
+    assert {(warning.filename, warning.lineno) for warning in caught} == {(__file__, line)}
+
+
+def test_a_warning_names_the_model_of_a_tangent(synchronous):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dg.hvp(dg.delayed(functools.partial(root), compile=False), (np.zeros(2),), (np.ones(2),))
+    line = root.__code__.co_firstlineno
+    assert {(warning.filename, warning.lineno) for warning in caught} == {(__file__, line)}
 
 
 def test_numpy_has_the_variable_of_its_state():

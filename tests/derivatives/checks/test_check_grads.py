@@ -191,6 +191,26 @@ def test_reverse_mode_alone_calls_neither_forward_mode_nor_second_derivatives(mo
     dg.check_grads(model_of(lambda x: np.sum(x**3)), modes=("reverse",))(X)
 
 
+BOTH = ("forward", "reverse")
+
+
+@pytest.mark.parametrize(
+    ("modes", "order", "runs"),
+    [("reverse", 1, 14), ("forward", 1, 16), (BOTH, 1, 17), (BOTH, 2, 17 + 3 + 12)],
+)
+def test_its_cost_is_what_is_promised(modes, order, runs):
+    """The value, a gradient, 12 values for differences, 3 tangents, and the second order's."""
+    seen = []
+
+    def term(item, x):
+        seen.append(item)
+        return item * np.sum(np.sin(x))
+
+    traced = dg.delayed(term, compile=False)
+    dg.check_grads(lambda x: dg.map_sum(traced, [1.0, 2.0], x), order, modes)(X)
+    assert len(seen) == 2 * runs
+
+
 def test_the_report_says_what_agreed_and_shows_as_it_prints():
     report = dg.check_grads(dg.delayed(lambda x: np.sum(np.sin(x)), name="waves"), modes="reverse")(
         X
