@@ -308,7 +308,8 @@ class Chaos:
             self._twins = chaos_models.Keepsakes(lambda call: call())
         with self._limited():
             self._keepsakes = chaos_models.Keepsakes(self._attempt)
-            self._use_keepsakes()
+            for _ in range(2):  # the cotangents of a step are dropped with the next call but one
+                self._use_keepsakes()
             self._held = self._left()
 
     def trouble(self, text: str) -> None:
