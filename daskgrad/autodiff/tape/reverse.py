@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from autograd.core import add_outgrads, primitive_vjps, vspace
+from autograd.core import add_outgrads, primitive_vjps, sparse_object_types, vspace
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
@@ -337,6 +337,10 @@ class Cotangents:
     def _add_by_space(self, node: TapeNode, previous: Any, cotangent: Any) -> None:
         """Boxes, sparse objects and containers are added by autograd's vector spaces."""
         is_ours = node in self._ours and not is_recorded(cotangent)
+        if type(cotangent) in sparse_object_types and isinstance(previous, np.ndarray):
+            space = vspace(cotangent)  # autograd would add into an array of its dtype
+            if np.result_type(space.dtype, previous.dtype) != space.dtype:
+                previous, is_ours = space.zeros() + previous, True
         flagged = None if previous is None else (previous, is_ours)
         self._put(node, *add_outgrads(flagged, cotangent))
 

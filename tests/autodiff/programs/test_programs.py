@@ -158,6 +158,18 @@ def test_cotangents_of_one_of_several_values_have_its_dtype():
     assert is_right(lambda x: [np.sum(np.linalg.eigh(x @ x.T)[0] * weights)], matrix)
 
 
+def test_a_cotangent_in_double_precision_stays_so_where_entries_in_single_are_added():
+    base = np.linspace(0.5, 1.5, 4)
+    x = np.cos(np.arange(5.0, dtype=np.float32))
+
+    def fun(x):
+        y = x * np.float32(0.3)
+        power = base ** np.sum(y)
+        return [y[-1] * np.float32(2.0), power]
+
+    assert is_right(fun, x)
+
+
 def test_a_traced_value_by_name_ends_the_recording():
     with pytest.raises(Unrecordable, match="average uses a traced value that is not a positional"):
         program_of(lambda w, x: [anp.average(x, weights=w)], [np.ones(3), np.ones(3)], [0])
