@@ -20,7 +20,7 @@ from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.dashboards.feeding import recording
 from daskgrad.dashboards.local import LocalObserver, logger
 from daskgrad.dashboards.palette import INK, shade
-from daskgrad.dashboards.recorder import Recorder, RunRecord
+from daskgrad.dashboards.recorder import Recorder
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.keys import PROCESS
@@ -183,7 +183,8 @@ class CallRate:
 
     def text(self, recorder: Recorder) -> str:
         """One line; empty without a run."""
-        run = latest_run(recorder)
+        runs = [run for run in recorder.runs.values() if run.latest is not None]
+        run = max(runs, key=lambda run: run.start + run.latest.seconds, default=None)
         if run is None or run.latest is None:
             return ""
         now, samples = clock.seconds(), self._samples
@@ -198,12 +199,6 @@ class CallRate:
         calls = "1 call" if run.count == 1 else f"{run.count:,} calls"
         result = f"value {run.latest.value:.8g} · gradient norm {run.latest.norm:.3g}"
         return f"{run.name}: {calls} · {rate:.3g} a second · {result}"
-
-
-def latest_run(recorder: Recorder) -> RunRecord | None:
-    """The run of evaluations that has the latest row."""
-    runs = [run for run in recorder.runs.values() if run.latest is not None]
-    return max(runs, key=lambda run: run.start + run.latest.seconds, default=None)
 
 
 class ProgressWatch:
@@ -290,7 +285,9 @@ class Screen:
 
     def show(self, standing: Standing | None, calls: str, is_last: bool = False) -> None:
         if standing is not None or calls:
-            self.draw(standing, printable(calls), is_last)
+            # no character may control the terminal
+            safe = "".join([letter if letter.isprintable() else "?" for letter in calls])
+            self.draw(standing, safe, is_last)
 
     def draw(self, standing: Standing | None, calls: str, is_last: bool) -> None:
         raise NotImplementedError
@@ -399,8 +396,3 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"
-
-
-def printable(text: str) -> str:
-    """A text with ? for characters that could control a terminal."""
-    return "".join([letter if letter.isprintable() else "?" for letter in text])

@@ -73,7 +73,7 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
 def require_seed(seed: Any, function: str) -> None:
     """Raises unless the seed is one or more integers, none of them negative."""
     numbers = seed if isinstance(seed, list | tuple | range | np.ndarray) else [seed]
-    if np.ndim(numbers) == 1 and len(numbers) and all(map(is_seed, numbers)):
+    if np.ndim(numbers) == 1 and len(numbers) and all([is_integer(n) and n >= 0 for n in numbers]):
         return
     raise (TypeError if not all(map(is_integer, numbers)) else ValueError)(
         f"the seed of {function} must be an integer or a sequence of integers, zero or more; found "
@@ -84,10 +84,6 @@ def require_seed(seed: Any, function: str) -> None:
 
 def is_integer(number: Any) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
-
-
-def is_seed(number: Any) -> bool:
-    return is_integer(number) and number >= 0
 
 
 STATEFUL = (Generator, BitGenerator, RandomState, SeedSequence)

@@ -223,8 +223,9 @@ def grid_of_dask_array(array: Any, blocks: Any) -> Grid:
 def as_chunks(blocks: Any, leaves: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
     if blocks is None:
         raise ValueError("dg.grid needs the number of blocks along each axis: blocks=(2, 2)")
-    by_axis = [blocks] if is_integer(blocks) else blocks
-    if not isinstance(by_axis, list | tuple) or not all(map(is_cut, by_axis)):
+    by_axis = list(blocks) if isinstance(blocks, list | tuple) else [blocks]
+    numbers = [n for n in by_axis for n in (n if isinstance(n, list | tuple) else [n])]
+    if not all(map(is_integer, numbers)):
         raise TypeError(
             f"blocks must be integers, or sizes, for each axis; found {describe(blocks)}"
         )
@@ -237,11 +238,6 @@ def as_chunks(blocks: Any, leaves: Sequence[np.ndarray]) -> tuple[tuple[int, ...
     (shape,) = shapes
     pairs = enumerate(zip(by_axis, shape, strict=True))
     return tuple([sizes_of(along, size, axis) for axis, (along, size) in pairs])
-
-
-def is_cut(along: Any) -> bool:
-    """Whether an argument is a number of blocks, or their sizes."""
-    return is_integer(along) or (isinstance(along, list | tuple) and all(map(is_integer, along)))
 
 
 def sizes_of(along: Any, size: int, axis: int) -> tuple[int, ...]:

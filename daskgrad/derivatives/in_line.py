@@ -145,8 +145,7 @@ class TimeHere:
         arrays release it; so do models that wait for a file or a service. A thread that others keep
         from its processor does not wait.
         """
-        is_busy = self._watch.is_busy()
-        is_best = is_busy and bytes_of_call < LARGE and uses_threads()
+        is_best = self._watch.is_busy() and bytes_of_call < LARGE and uses_threads()
         if is_best:
             self._begin()
         return is_best
@@ -163,9 +162,7 @@ class Stopwatch:
 
     def is_busy(self) -> bool:
         """Whether it computes half of the time at least, or would if others left it a processor."""
-        is_preempted = clock.preemptions() > self._preemptions
-        busy = clock.thread_seconds() - self._busy
-        return is_preempted or 2 * busy >= clock.seconds() - self._begin
+        return 2.0 * (clock.thread_seconds() - self._busy) >= self.seconds()
 
     def seconds(self) -> float:
         """Without the time that others kept it from its processor."""

@@ -106,16 +106,15 @@ class Objective:
         """The arguments of a call; numbers to differentiate are NumPy's, as in variables."""
         arguments = list(args)
         for number in self.numbers:
-            arguments[number] = map_leaves(as_variable, arguments[number])
+            arguments[number] = map_leaves(
+                lambda leaf: np.asarray(leaf)[()] if type(leaf) in (float, complex) else leaf,
+                arguments[number],
+            )
         leaves, structure = flatten((tuple(arguments), {}))
         return FlatArguments(leaves, structure, (None,) * len(leaves))
 
     def recorded(self, seconds: float) -> "RecordedObjective":
         return RecordedObjective(self, seconds)
-
-
-def as_variable(leaf: Any) -> Any:
-    return np.asarray(leaf)[()] if type(leaf) in (float, complex) else leaf
 
 
 class RecordedObjective:

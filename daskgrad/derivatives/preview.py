@@ -96,7 +96,8 @@ def load_drawing(filename: Any, shapes: Any) -> Callable:
     from daskgrad.dashboards.drawing import draw_as_text
 
     suffix = pathlib.Path(filename).suffix if isinstance(filename, str) else ""
-    if suffix == ".mmd" or (filename is None and not has_graphviz()):
+    has_graphviz = importlib.util.find_spec("graphviz") and shutil.which("dot")
+    if suffix == ".mmd" or (filename is None and not has_graphviz):
         return draw_as_text
     graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
     if filename is not None and suffix[1:] not in graphviz.FORMATS:
@@ -114,11 +115,6 @@ def load_drawing(filename: Any, shapes: Any) -> Callable:
     from daskgrad.dashboards.digraph import draw
 
     return draw
-
-
-def has_graphviz() -> bool:
-    """Whether the package and its program are installed."""
-    return importlib.util.find_spec("graphviz") is not None and shutil.which("dot") is not None
 
 
 def built(graph: Graph, seed: Cotangent | None, shapes: bool) -> tuple[Any, ...]:

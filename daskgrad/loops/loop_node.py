@@ -1,6 +1,7 @@
 """Loop nodes: a loop outside of models is one node, and so are its tangents."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from daskgrad.autodiff.models.duals import Dual
@@ -66,21 +67,16 @@ class LoopNode(Node):
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
         pieces, state, outputs = build_pieces(
-            self, tasks, self.loop, inputs, (self.stage, evaluate_piece, first_of, second_of)
+            self, tasks, self.loop, inputs, (self.stage, evaluate_piece, FIRST, SECOND)
         )
         if self.loop.outputs is None:
-            args: tuple = (first_of, pieces[-1].result)
+            args: tuple = (FIRST, pieces[-1].result)
         else:
             args = (with_outputs, state, outputs, self.loop.outputs)
         return tasks.add(self.key, *args, annotations=self.annotations)
 
 
-def first_of(pair: Sequence[Any]) -> Any:
-    return pair[0]
-
-
-def second_of(pair: Sequence[Any]) -> Any:
-    return pair[1]
+FIRST, SECOND = itemgetter(0), itemgetter(1)
 
 
 def as_one_node(tree: Any, role: str, model: Model) -> Node:

@@ -265,7 +265,9 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
     are_plain = isinstance(items, np.ndarray) or usual_leaves(items) is not None
     if are_plain or not holds_node(list(items)):
         return Source(items)
-    return NodeSource(items) if any(map(needs_node, items)) else ComputedSource(items)
+    # a node, or more than a collection
+    is_node = [isinstance(x, Node) or (holds_node(x) and not is_collection(x)) for x in items]
+    return NodeSource(items) if any(is_node) else ComputedSource(items)
 
 
 def has_row_for_each(collection: Any, drawn: Drawn) -> bool:
@@ -327,8 +329,3 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
 def holds_node(tree: Any) -> bool:
     leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in LEAF_TYPES]
     return any([isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves])
-
-
-def needs_node(item: Any) -> bool:
-    """Whether an item is or holds a node, or holds a collection."""
-    return isinstance(item, Node) or (holds_node(item) and not is_collection(item))

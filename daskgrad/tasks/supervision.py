@@ -6,7 +6,7 @@ futures, so that the cluster drops the tasks that nobody else wants.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, KilledWorker, futures_of
@@ -49,10 +49,11 @@ def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
         if can_progress(task, dask_scheduler):
             return {"can_progress": True}
         todo.extend(task.waiting_on or ())
+    ready = sorted([task for task in seen if not task.waiting_on], key=lambda task: str(task.key))
     return {
         "can_progress": not seen,  # without unfinished tasks, the results are on their way
         "count": len(seen),
-        "tasks": first_tasks(seen),
+        "tasks": [(task.key, restrictions(task)) for task in ready[:SHOWN]],
         "workers": {ws.address: ws.status.name for ws in dask_scheduler.workers.values()},
     }
 
@@ -71,12 +72,6 @@ def is_busy(worker: Any) -> bool:
     """
     executing = worker.metrics.get("task_counts", {}).get("executing", 0)
     return bool(worker.long_running) or executing > 0
-
-
-def first_tasks(tasks: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
-    """The first tasks that wait for no other: their keys, and their restrictions."""
-    ready = sorted([task for task in tasks if not task.waiting_on], key=lambda task: str(task.key))
-    return [(task.key, restrictions(task)) for task in ready[:SHOWN]]
 
 
 def restrictions(task: Any) -> dict[str, Any]:

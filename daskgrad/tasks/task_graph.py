@@ -86,7 +86,11 @@ def tasks_elsewhere(
     data = {key: node for key, node in data.items() if key not in kept}
     uses = Counter([key for task in planned.values() for key in set(task.inputs)])
     held: dict[Key, Any] = {
-        key: node for key, node in data.items() if uses[key] <= FEW and is_little(node)
+        key: node
+        for key, node in data.items()
+        if uses[key] <= FEW
+        and type(node.value) in (np.ndarray, np.float64, float)
+        and np.asarray(node.value).nbytes <= LITTLE
     }
     wanted: Iterable[Key] = data.keys()
     if keys is None or len(held) <= FEW:
@@ -101,12 +105,6 @@ def tasks_elsewhere(
     held.update(kept)
     tasks.update({key: task.sealed(models).task(key, held) for key, task in planned.items()})
     return tasks
-
-
-def is_little(node: DataNode) -> bool:
-    """Whether data is a number or a small array."""
-    value = node.value
-    return type(value) in (np.ndarray, np.float64, float) and np.asarray(value).nbytes <= LITTLE
 
 
 class DataTask(KeptTask):

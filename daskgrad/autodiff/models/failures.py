@@ -236,16 +236,14 @@ def note_of_foreign(model: Model, args: tuple, kwargs: dict) -> str | None:
     foreign = [
         name if name.startswith("argument ") else f"argument {name!r}"
         for name, arg in [*named, *kwargs.items()]
-        if any(map(is_foreign, flatten(arg)[0]))
+        for leaf in flatten(arg)[0]
+        if hasattr(type(leaf), "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic)
     ]
     if not foreign:
         return None
     backend = getattr(model.backend, "name", model.backend)
+    names = ", ".join(dict.fromkeys(foreign))
     return (
-        f"{', '.join(foreign)}: arrays of other libraries are passed on unchanged; pass NumPy "
-        f"arrays, which backend {backend!r} can use"
+        f"{names}: arrays of other libraries are passed on unchanged; pass NumPy arrays, which "
+        f"backend {backend!r} can use"
     )
-
-
-def is_foreign(leaf: Any) -> bool:
-    return hasattr(type(leaf), "__dlpack__") and not isinstance(leaf, np.ndarray | np.generic)

@@ -273,12 +273,8 @@ def thinner(arg: Any) -> Any:
 
 def serve(operands: Sequence[Any], value: Any) -> bool:
     """Whether operands have the shape and the order of the value."""
-    are_ordered = all(map(is_ordered, [*operands, value]))
+    are_ordered = all([np.ndim(x) < 2 or x.flags.c_contiguous for x in (*operands, value)])
     return are_ordered and np.broadcast_shapes(*map(np.shape, operands)) == np.shape(value)
-
-
-def is_ordered(value: Any) -> bool:
-    return np.ndim(value) < 2 or value.flags.c_contiguous
 
 
 @rule(*OPERATORS)

@@ -107,7 +107,8 @@ def protect_object(argument: Any, array: Any) -> Any:
         raise TypeError(f"an argument holds a {kind.__name__}, {USED_UP}")
     if hasattr(kind, "iloc"):
         return argument.copy(deep=False)
-    return protect_matrix(argument, array) if is_sparse(kind) else argument
+    is_sparse = kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
+    return protect_matrix(argument, array) if is_sparse else argument
 
 
 def protect_matrix(matrix: Any, array: Any) -> Any:
@@ -118,10 +119,6 @@ def protect_matrix(matrix: Any, array: Any) -> Any:
     other = copy.copy(matrix)
     other.data = array(entries)
     return other
-
-
-def is_sparse(kind: type) -> bool:
-    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
 
 
 def entries_of(matrix: Any) -> np.ndarray | None:
