@@ -323,6 +323,10 @@ class Programs:
             self._codes.add(code)
             self.calls, self._next = 0, 1
 
+    def has_programs(self) -> bool:
+        """Whether calls of some kind are compiled."""
+        return any([entry.ways for entry in list(self._entries.values())])
+
     def alike(self, signature: Signature) -> list[Entry]:
         """The entries of calls that differ in their differentiated arguments alone."""
         structure, order, _, kinds = signature.key

@@ -94,9 +94,10 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
         state = "is compiled to"
     else:
         calls = max([entry.calls for entry in alike], default=programs.cold_calls)
+        others = " (with other types or shapes it is compiled)" if programs.has_programs() else ""
         state = (
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
-            f"in this process, to"
+            f"in this process{others}, to"
         )
     sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
     return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]

@@ -215,6 +215,17 @@ def test_explain_counts_calls_that_nobody_has_vouched_for(calls, tape):
     assert "is compiled to" in dg.explain(fun, X)
 
 
+def test_explain_tells_that_calls_of_another_kind_are_compiled():
+    def fun(x):
+        return np.sum(np.exp(x))
+
+    gradient = dg.grad(lambda x: dg.delayed(fun)(x))
+    assert "other types" not in dg.explain(fun, 1.0)
+    for _ in range(30):
+        gradient(X)
+    assert "(with other types or shapes it is compiled)" in dg.explain(fun, 1.0)
+
+
 def test_what_another_thread_found_before_a_change_is_not_used(tape):
     def scaled(x):
         return np.sum(x) * state["factor"]
