@@ -1,5 +1,6 @@
 """Resident sums: no graph, the same bits, whatever becomes of the blocks and of their calls."""
 
+import asyncio
 import operator
 import threading
 import traceback
@@ -272,6 +273,45 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
     with pytest.raises(RuntimeError, match="closed; place the items again"):
         dg.map_sum(dot, shards, X)
     shards.close()
+
+
+def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, monkeypatch):
+    """The messages are held up until closing asks for them, or else until the plugins are gone."""
+    heard, ended, may_go = [], [], asyncio.Event()
+    call_worker, remove = connection.call_worker, local.unregister_worker_plugin
+    present_workers, abandon = connection.present_workers, worker_plugin.SumsPlugin.abandon
+
+    async def hear(self, call):
+        heard.append(call)
+        await abandon(self, call)
+
+    async def call_late(*args, **message):
+        await may_go.wait()
+        try:
+            return await call_worker(*args, **message)
+        finally:
+            ended.append(message)
+
+    async def remove_plugin(name):
+        await remove(name)
+        may_go.set()
+
+    def ask_who_is_there(client):
+        local.loop.add_callback(may_go.set)
+        return present_workers(client)
+
+    def fail(item, x):
+        raise ArithmeticError
+
+    monkeypatch.setattr(worker_plugin.SumsPlugin, "abandon", hear)
+    with dg.place(ROWS) as shards:
+        monkeypatch.setattr(connection, "call_worker", call_late)
+        with pytest.raises(ArithmeticError):
+            summed(shards, fail)(X)
+        monkeypatch.setattr(connection, "present_workers", ask_who_is_there)
+        monkeypatch.setattr(local, "unregister_worker_plugin", remove_plugin)
+    wait_until(lambda: len(ended) == 2)
+    assert len(heard) == 2
 
 
 def test_shards_that_nobody_has_any_more_are_released(local):
