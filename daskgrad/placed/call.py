@@ -27,7 +27,7 @@ from daskgrad.placed.attached import (
     RemoteGradient,
     RepeatableSum,
 )
-from daskgrad.placed.connection import Connection, connection_of, tell_all
+from daskgrad.placed.connection import Connection, connection_of
 from daskgrad.placed.messages import (
     FIXED,
     POINT,
@@ -61,7 +61,7 @@ from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
-from daskgrad.tasks.waiting import Together, in_loop, is_done, result_of, seceded, without_locals
+from daskgrad.tasks.waiting import Together, is_done, result_of, seceded, without_locals
 
 # -------------------------------------------------------------------------------------------------
 # The attached arrays that the sums of a call use, and their gradients.
@@ -464,7 +464,7 @@ class Attempt:
         """Tells the workers, once, to return the sums that they have."""
         if not self._is_stopped:
             self._is_stopped = True
-            in_loop(self._client, self._tell_all)
+            self._tell_workers()
 
     # ---- sending
 
@@ -510,11 +510,11 @@ class Attempt:
         future, self._future = self._future, None
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
-            in_loop(self._client, self._tell_all)
+            self._tell_workers()
 
-    async def _tell_all(self) -> None:
+    def _tell_workers(self) -> None:
         handler = abandoning(self._connection.name)
-        await tell_all(self._client, self.plan.addresses, handler, {"call": self.name})
+        self._connection.send(self.plan.addresses, handler, call=self.name)
 
 
 def allowed_deaths() -> int:

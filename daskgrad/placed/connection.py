@@ -1,6 +1,7 @@
 """Connection: a client's plugins on its cluster, and its book of the entries that workers have."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import math
@@ -29,7 +30,7 @@ from daskgrad.placed.worker_sums import CannotFinish
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.observers import TOPIC
-from daskgrad.tasks.settings import setting
+from daskgrad.tasks.settings import limit, setting
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, in_loop
 
@@ -138,6 +139,7 @@ class Connection:
         self._workers: dict[str, int] = {}
         self._looked = -np.inf
         self._is_registered = False
+        self._under_way: dict[concurrent.futures.Future, str] = {}  # messages, to which worker
         self._lock = threading.RLock()
 
     @property
@@ -218,11 +220,24 @@ class Connection:
         """
         for address in addresses:
             self._book.get(address, {}).pop(name, None)
+        self.send(addresses, asking(self.name), question=pack((method, name)))
+
+    def send(self, addresses: Iterable[str], handler: str, **message: Any) -> None:
+        """Calls a handler of workers, whether they are there or not; waits for nobody."""
         client = self._client()
-        is_open = client is not None and client.status in CONNECTED
-        if addresses and is_open and self._is_registered:
-            message = {"question": pack((method, name))}
-            in_loop(client, partial(tell_all, client, addresses, asking(self.name), message))
+        if client is None or client.status not in CONNECTED or not self._is_registered:
+            return
+        for address in addresses:
+            call = in_loop(client, partial(call_worker, client.rpc, address, handler, **message))
+            self._under_way[call] = address
+            call.add_done_callback(self._under_way.pop)
+
+    def _arrive(self) -> None:
+        """Waits for messages to workers that are there: without the plugins they are errors."""
+        calls = list(self._under_way.items())
+        gone = self.gone([address for _, address in calls]) if calls else ()
+        present = [call for call, address in calls if address not in gone]
+        concurrent.futures.wait(present, limit("answers"))
 
     def ask(self, addresses: Collection[str], purpose: str, *question: Any) -> dict[str, Any]:
         """The results of a method of ``Store``, by address, of the workers that can answer."""
@@ -269,6 +284,7 @@ class Connection:
             self._book = {}
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 client = self.client  # waits, before another thread registers them again
+                self._arrive()
                 for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
                     answer(client, partial(remove, self.name), "the plugins were taken away")
 
@@ -300,14 +316,6 @@ class Connection:
             except OSError as error:
                 if isinstance(error, LateError) or attempt == ATTEMPTS - 1:
                     raise
-
-
-async def tell_all(
-    client: Client, addresses: Iterable[str], handler: str, message: Mapping[str, Any]
-) -> None:
-    """Calls a handler of workers, whether they are there or not."""
-    calls = [call_worker(client.rpc, address, handler, **message) for address in addresses]
-    await asyncio.gather(*calls, return_exceptions=True)
 
 
 connections: weakref.WeakKeyDictionary[Client, Connection] = weakref.WeakKeyDictionary()

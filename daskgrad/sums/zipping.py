@@ -231,7 +231,7 @@ def cut_alike(sources: Sequence[Source], grainsize: Grainsize, slices: bool) -> 
         return Items(sources, range(sources[0].partitions or 0), slices)
     placed = [source.placed for source in sources if isinstance(source, PlacedSource)]
     for shards in placed:
-        require_same_grainsize(grainsize, shards)
+        require_same_grainsize(grainsize, shards, slices)
     require_one_sample([shards for shards in placed if isinstance(shards, Drawn)])
     starts = one_cut({source.starts for source in sources if source.starts is not None})
     if starts is None and slices and grainsize == "auto":
@@ -259,12 +259,18 @@ def one_cut(cuts: set) -> tuple[int, ...] | None:
     return next(iter(cuts), None)
 
 
-def require_same_grainsize(grainsize: Grainsize, placed: Placed) -> None:
-    sizes = ("auto", placed.grainsize, placed.slice_size)
-    if grainsize not in sizes and aligned_grainsize(grainsize, 1) not in sizes:
+def require_same_grainsize(grainsize: Grainsize, placed: Placed, slices: bool) -> None:
+    if grainsize == "auto":
+        return
+    if slices:
+        cut_as, is_same = f"slices of {placed.slice_size}", grainsize == placed.slice_size
+    else:
+        sizes = (placed.grainsize, aligned_grainsize(placed.slice_size, 1))
+        cut_as, is_same = f"blocks of {placed.grainsize}", aligned_grainsize(grainsize, 1) in sizes
+    if not is_same:
         raise ValueError(
-            f"the items were placed with grainsize {placed.slice_size}, and grainsize={grainsize} "
-            f"was asked for; leave it out, or place the items again"
+            f"the items were placed in {cut_as}, and grainsize={grainsize} was asked for; leave it "
+            f"out, or place them so: dg.place(items, grainsize={grainsize})"
         )
 
 

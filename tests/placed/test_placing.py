@@ -1,5 +1,6 @@
 """Placed columns: several collections, placed together, are items that are tuples."""
 
+import threading
 from contextlib import nullcontext
 
 import autograd.numpy as np
@@ -12,6 +13,7 @@ from clusters import cluster, tasks_run
 from comparisons import assert_close, assert_same
 from lengths import in_short
 from placed_programs import keeping
+from probes import lines, write
 
 import daskgrad as dg
 
@@ -93,12 +95,12 @@ def data(place=None, *grainsize):
 # placed, and the same without; what is placed is made by ``place``, and None says not to
 PROGRAMS = {
     "items": lambda place, p, x, z: dg.map_sum(item, data(place), x, z),
-    "slices": lambda place, p, x, z: dg.reduce_sum(slices, data(place), x, z),
+    "slices": lambda place, p, x, z: dg.reduce_sum(slices, data(place, 45), x, z),
     "several slices": lambda place, p, x, z: dg.reduce_sum(
-        slices, data(place, 8), x, z, grainsize=8
+        slices, data(place, 11), x, z, grainsize=11
     ),
     "both": lambda place, p, x, z: (
-        dg.map_sum(item, data(place), x, z) * dg.reduce_sum(slices, data(place), x, z)
+        dg.map_sum(item, data(place), x, z) * dg.reduce_sum(slices, data(place, 45), x, z)
     ),
     "arrays": lambda place, p, x, z: dg.delayed(settled)(dg.map_sum(vector, data(place), x, z)),
     "compensated": lambda place, p, x, z: dg.map_sum(
@@ -240,7 +242,7 @@ def sizes(rows, x):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_the_slices_do_not_depend_on_the_workers(workers):
+def test_slices_of_many_rows_do_not_depend_on_the_workers(workers):
     rows = np.zeros((MANY, 2))
 
     def summed(rows):
@@ -260,6 +262,27 @@ def test_the_slices_do_not_depend_on_the_workers(workers):
     else:
         with dask.config.set(scheduler="sync"):
             assert placed() == expected
+
+
+@pytest.mark.parametrize(("workers", "size"), [(2, 15), (3, 10)])
+def test_few_rows_are_evaluated_by_all_workers(workers, size, tmp_path):
+    """In as many slices as there are threads, with the bits of equal slices here."""
+
+    def errors(columns, x):
+        write(tmp_path / str(workers), str(threading.get_ident()))
+        rain, flow = columns
+        return np.sum((flow - x * np.cumsum(rain, axis=1)) ** 2)
+
+    def evaluate(series, **options):
+        return dg.value_and_grad(lambda x: dg.reduce_sum(errors, series, x, **options))(0.5)
+
+    series = dg.zip(*GENERATOR.standard_normal((2, 30, 40)))
+    with cluster(n_workers=workers, processes=False, host=None), dg.place(series) as shards:
+        found = evaluate(shards)
+        assert [plan.items for plan in shards.plan] == [size] * workers
+    assert len({*lines(tmp_path / str(workers))}) == workers
+    with dask.config.set(scheduler="sync"):
+        assert_same(found, evaluate(series, grainsize=size))
 
 
 def keys(client):

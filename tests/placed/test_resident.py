@@ -1,5 +1,6 @@
 """Resident sums: no graph, the same bits, whatever becomes of the blocks and of their calls."""
 
+import asyncio
 import operator
 import threading
 import traceback
@@ -274,6 +275,45 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
     shards.close()
 
 
+def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, monkeypatch):
+    """The messages are held up until closing asks for them, or else until the plugins are gone."""
+    heard, ended, may_go = [], [], asyncio.Event()
+    call_worker, remove = connection.call_worker, local.unregister_worker_plugin
+    present_workers, abandon = connection.present_workers, worker_plugin.SumsPlugin.abandon
+
+    async def hear(self, call):
+        heard.append(call)
+        await abandon(self, call)
+
+    async def call_late(*args, **message):
+        await may_go.wait()
+        try:
+            return await call_worker(*args, **message)
+        finally:
+            ended.append(message)
+
+    async def remove_plugin(name):
+        await remove(name)
+        may_go.set()
+
+    def ask_who_is_there(client):
+        local.loop.add_callback(may_go.set)
+        return present_workers(client)
+
+    def fail(item, x):
+        raise ArithmeticError
+
+    monkeypatch.setattr(worker_plugin.SumsPlugin, "abandon", hear)
+    with dg.place(ROWS) as shards:
+        monkeypatch.setattr(connection, "call_worker", call_late)
+        with pytest.raises(ArithmeticError):
+            summed(shards, fail)(X)
+        monkeypatch.setattr(connection, "present_workers", ask_who_is_there)
+        monkeypatch.setattr(local, "unregister_worker_plugin", remove_plugin)
+    wait_until(lambda: len(ended) == 2)
+    assert len(heard) == 2
+
+
 def test_shards_that_nobody_has_any_more_are_released(local):
     assert summed(dg.place(ROWS))(X)
     wait_until(lambda: not held(local))
@@ -529,13 +569,14 @@ def test_small_items_are_summed_to_the_same_bits_in_larger_blocks(enabled, local
         return dg.value_and_grad(lambda x: dg.reduce_sum(cubes, items, x, grainsize=grainsize))
 
     expected = in_one_thread(summed(items, cube, grainsize=1), 0.3)
-    expected_of_slices = in_one_thread(slices(items, 2), 0.3)
+    expected_of_slices = in_one_thread(slices(items, 3), 0.3)
     with dask.config.set({"daskgrad.resident.enabled": enabled}), dg.place(items, 3) as shards:
-        assert shards.grainsize > shards.slice_size == 2
-        for grainsize in ("auto", 3, 2):
+        assert shards.grainsize > shards.slice_size == 3
+        for grainsize in ("auto", 3):
             assert_same(summed(shards, cube, grainsize=grainsize)(0.3), expected)
             assert_same(slices(shards, grainsize)(0.3), expected_of_slices)
-        with pytest.raises(ValueError, match="placed with grainsize 2, and grainsize=64"):
+        assert_same(summed(shards, cube, grainsize=2)(0.3), expected)
+        with pytest.raises(ValueError, match=r"placed in blocks of \d+, and grainsize=64"):
             dg.map_sum(cube, shards, 0.3, grainsize=64)
     wait_until(lambda: not held(local))
     with pytest.raises(RuntimeError, match="closed"):
