@@ -26,7 +26,7 @@ worker has 32 blocks of one item.
 The cost model: the client's processor time of a call is ``c0 + c1 min(W, 16) + c2 W``, since it
 sends up to 16 messages, and adds up what W workers return; the workers' is ``w W``; the bytes are
 ``b0 + b1 min(W, 16) + b2 W``. The constants are fitted at 1, 8, 64 and 128 workers, and checked at
-2, 16 and 512. The workers' time is checked at 2 and 16: of 512 workers, 256 share a process, where
+2, 16 and 512; the workers' at 1 and 8, and at 2 and 16: of 512 workers, 256 share a process, where
 they wait for Python's lock, and a call takes seconds, in which they tell the scheduler that they
 are there. The client waits for these seconds, and looks several times: the looks that it has made
 are counted, and added to the prediction. A call takes the client's time, the work, and the
@@ -447,12 +447,13 @@ class CostModel(NamedTuple):
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> "CostModel":
         constants = {}
         for name, terms in QUANTITIES.items():
-            found = [row["costs"]["call"][name] for row in rows]
+            used = [r for r in rows if name != "workers" or r["workers"] <= FLAT]
+            costs = [row["costs"]["call"][name] for row in used]
             parts = [
                 [term(row["workers"]) / cost for term in terms]
-                for row, cost in zip(rows, found, strict=True)
+                for row, cost in zip(used, costs, strict=True)
             ]
-            constants[name] = scipy.optimize.nnls(numpy.array(parts), numpy.ones(len(rows)))[0]
+            constants[name] = scipy.optimize.nnls(numpy.array(parts), numpy.ones(len(used)))[0]
         return cls(constants)
 
     def predicted(self, name: str, workers: int) -> float:

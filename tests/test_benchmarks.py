@@ -176,7 +176,7 @@ def test_many_workers_counts_messages(tmp_path):
     for row in content["workers"]:
         costs = row["costs"]
         losses = {"first loss", "loss", "new worker"} if row["workers"] > 1 else set()
-        assert set(costs) == {"place", "call", "large", "step", *losses}
+        assert set(costs) == {"place", "call", "large", "step", "look", *losses}
         assert all(cost["messages"] >= 2 for cost in costs.values()), "a request and its answer"
     assert costs["large"]["messages"] < costs["call"]["messages"]  # along a tree
     assert [row["nodes"] for row in content["graphs"]] == [10, 100]
