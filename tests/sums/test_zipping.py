@@ -212,7 +212,7 @@ def test_bags_whose_partitions_are_not_of_one_length(reduce):
 def test_zips_that_are_split_at_different_places():
     chunks = [da.from_array(ROWS, chunks=(size, 4)) for size in (5, 7)]
     nodes, places = [dg.variable(n) for n in NUMBERS], [dg.place(ROWS, size) for size in (4, 8)]
-    placed = "placed with grainsize 4, and grainsize=8"
+    placed = "placed in blocks of 4, and grainsize=8"
     for items, error, message in (
         (places[0], ValueError, placed),
         (dg.zip(places[0], ROWS), ValueError, placed),
