@@ -267,7 +267,7 @@ class Run:
         decades = 10.0 ** numbers.integers(0, 7, (count, 1))
         self.rows = [*(numbers.normal(size=(count, width)) * decades)]
         self.items = dg.place(self.rows, chance.choice(["auto", 1, 3]))
-        self.columns = dg.place(dg.zip(self.numbers, numpy.stack(self.rows)), grainsize=8)
+        self.columns = dg.place(dg.zip(self.numbers, numpy.stack(self.rows)))
         self.held: list[tuple[Any, Callable]] = []
         self.learners: dict[str, Learner] = {}
         self._number = 0

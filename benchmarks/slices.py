@@ -5,10 +5,10 @@
 What is measured: value and gradient of a Poisson regression with random intercepts, a model that is
 NumPy on whole columns (counts, four regressors, the group of each row; 1,000 groups), of 10^4, 10^5
 and 10^6 rows in 1, 2, 4 ... 64 slices and as ``grainsize="auto"`` cuts them: in line, in one thread
-without a cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``).
-Further 2 x 10^5 rows in 1 and 16 slices, in line and on one worker; and 50 leapfrog steps of a
-sampler over 2 x 10^5 and 10^6 rows, with a prior beside the sum, placed on the two workers, and in
-line.
+without a cluster, and placed on two workers of a thread each (``dg.place(dg.zip(...))``; slices
+that somebody asks for are a power of two of rows there). Further 2 x 10^5 rows in 1 and 16 slices,
+in line and on one worker; and 50 leapfrog steps of a sampler over 2 x 10^5 and 10^6 rows, with a
+prior beside the sum, placed on the two workers, and in line.
 
 The peers are plain autograd, the same model of all rows in one process; for 16 slices autograd,
 slice by slice, whose gradients are added up by hand; and for the steps what no program on two
@@ -160,14 +160,15 @@ def cell(mode: str, count: int, cut: Any = "") -> str:
     return f"{mode}, {count} rows{slices}"
 
 
-def rows_of(count: int, cut: int) -> int:
-    """How many rows a slice has."""
-    return -(-count // cut)
+def rows_of(mode: str, count: int, cut: int) -> int:
+    """How many rows a slice has; slices of placed columns are a power of two of them."""
+    size = -(-count // cut)
+    return size if mode == LINE else min(count, 1 << (size - 1).bit_length())
 
 
 @functools.cache
-def automatic(mode: str, count: int) -> int:
-    """How many rows a slice has as "auto" cuts them: placed, at most a thread's share."""
+def automatic(count: int) -> int:
+    """How many rows a slice has as "auto" cuts them, which is the same in line and placed."""
     found = []
 
     def of_slice(columns: Any, x: Any) -> Any:
@@ -175,13 +176,13 @@ def automatic(mode: str, count: int) -> int:
         return x
 
     dg.grad(lambda x: dg.reduce_sum(of_slice, dg.zip(*make_columns(count)), x))(0.0)
-    return found[0] if mode == LINE else min(found[0], rows_of(count, 2))
+    return found[0]
 
 
 def same_as_auto(mode: str, count: int, cuts: tuple) -> Any:
     """The cut among these that "auto" makes; None if it makes none of them."""
-    size = automatic(mode, count)
-    return next((c for c in cuts if c != "auto" and rows_of(count, c) == size), None)
+    size = automatic(count)
+    return next((c for c in cuts if c != "auto" and rows_of(mode, count, c) == size), None)
 
 
 def to_run(mode: str, count: int, cuts: tuple) -> list:
@@ -229,7 +230,7 @@ def posterior(count: int, share: int = 1) -> Callable[..., Any]:
 
 
 def in_line(count: int, cut: Any) -> Program:
-    grainsize = cut if cut == "auto" else rows_of(count, cut)
+    grainsize = cut if cut == "auto" else rows_of(LINE, count, cut)
     columns = make_columns(count)
     program = by_slices(dg.zip(*columns), grainsize=grainsize)
     return repeated(checked(program, count), calls_of(count))
@@ -300,7 +301,7 @@ def on_one(of_slices: int) -> Iterator[dict[str, Program]]:
 
 
 def placed(client: Client, count: int, cut: Any) -> Program:
-    grainsize = cut if cut == "auto" else rows_of(count, cut)
+    grainsize = cut if cut == "auto" else rows_of(PLACED, count, cut)
     shards = dg.place(dg.zip(*make_columns(count)), grainsize)
     return repeated(checked(by_slices(shards), count), calls_of(count), client)
 

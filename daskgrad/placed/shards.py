@@ -369,13 +369,12 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     grainsize:
         items in one block, rounded down to a power of two, and in one slice of ``reduce_sum``, not
         rounded. With "auto" there are at least 32 blocks a thread, if there are as many items, and
-        the slices have the sizes that ``reduce_sum`` gives to items that are not placed, but at
-        most a thread's share of the items: the bits of ``reduce_sum`` then depend on how many
-        threads the workers have. Slices are put on the workers when the first ``reduce_sum`` is
-        recorded, in the place of blocks that no sum has used; items that are summed in both ways
-        are there twice. If a small grainsize would make more than 64 blocks a thread, the blocks
-        are larger, and the slices are not. The number of blocks that one thread evaluates in one go
-        is measured.
+        the slices have the sizes that ``reduce_sum`` gives to items that are not placed: some
+        dozens of long rows may be one slice, for one worker. Slices are put on the workers when
+        the first ``reduce_sum`` is recorded, in the place of blocks that no sum has used; items
+        that are summed in both ways are there twice. If a small grainsize would make more than 64
+        blocks a thread, the blocks are larger, and the slices are not. The number of blocks that
+        one thread evaluates in one go is measured.
 
     Returns
     -------
@@ -405,10 +404,7 @@ def place(items: Any, grainsize: Grainsize = "auto") -> Shards:
     count, client = len(local_items), active_client()
     threads = 1 if client is None else sum(workers_of(client).values())
     size = aligned_grainsize(grainsize, count, BLOCKS_A_THREAD * threads)
-    if grainsize == "auto":
-        sliced = min(slice_size([local_items], count), -(-count // threads))
-    else:
-        sliced = int(grainsize)
+    sliced = slice_size([local_items], count) if grainsize == "auto" else int(grainsize)
     if any([isinstance(column, Partitions) for column in columns_of(local_items)]):
         sliced = 1
     least = -(-count // (MOST_A_THREAD * threads))  # rounded up to a power of two below

@@ -180,19 +180,17 @@ def reduce_sum(
     ``zip`` a tuple of slices) and adds up its items. The grainsize is not rounded. ``summation``
     says how the slices' sums are added. Source of the interface: Stan's ``reduce_sum``.
 
-    With "auto" arrays are cut into equal slices, as many as rows and bytes alone decide: a slice
-    costs some tenths of a millisecond besides its rows, so each has at least 32,768 rows or 4 MiB.
-    For rows of some numbers: one slice of 10,000 rows, 2 of 100,000, 8 of a million, 32 of 10
-    million, and at most 64. Give a grainsize if a row takes longer than a microsecond, and there
-    are few. Lists have 32 to 64 slices, also if they are zipped with arrays. The slices of a dask
-    Array are its blocks along the first axis; the slices of a dask DataFrame, Series or Bag are its
-    partitions. Placed items are cut by ``place``, which makes smaller slices if the workers have
-    more threads, or takes a grainsize of its own. Collections that are zipped with placed items are
-    cut as these are.
+    With "auto" arrays, placed ones too, are cut into equal slices, as many as rows and bytes
+    alone decide: a slice costs some tenths of a millisecond besides its rows, so each has at
+    least 32,768 rows or 4 MiB. For rows of some numbers: one slice of 10,000 rows, 2 of 100,000, 8
+    of a million, 32 of 10 million, and at most 64. Give a grainsize if a row takes longer than a
+    microsecond, and there are few; placed items have the grainsize that ``place`` got. Lists have
+    32 to 64 slices, also if they are zipped with arrays. The slices of a dask Array are its blocks
+    along the first axis; the slices of a dask DataFrame, Series or Bag are its partitions.
 
     The bits of the result depend on the slices alone (for a DataFrame also on its memory layout,
     which pandas may change when a partition moves): with "auto" neither on workers nor on the
-    scheduler, except over placed items.
+    scheduler. Collections that are zipped with placed items are cut as these are.
 
     Returns
     -------

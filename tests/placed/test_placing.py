@@ -95,12 +95,12 @@ def data(place=None, *grainsize):
 # placed, and the same without; what is placed is made by ``place``, and None says not to
 PROGRAMS = {
     "items": lambda place, p, x, z: dg.map_sum(item, data(place), x, z),
-    "slices": lambda place, p, x, z: dg.reduce_sum(slices, data(place, 45), x, z),
+    "slices": lambda place, p, x, z: dg.reduce_sum(slices, data(place), x, z),
     "several slices": lambda place, p, x, z: dg.reduce_sum(
         slices, data(place, 11), x, z, grainsize=11
     ),
     "both": lambda place, p, x, z: (
-        dg.map_sum(item, data(place), x, z) * dg.reduce_sum(slices, data(place, 45), x, z)
+        dg.map_sum(item, data(place), x, z) * dg.reduce_sum(slices, data(place), x, z)
     ),
     "arrays": lambda place, p, x, z: dg.delayed(settled)(dg.map_sum(vector, data(place), x, z)),
     "compensated": lambda place, p, x, z: dg.map_sum(
@@ -242,7 +242,7 @@ def sizes(rows, x):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_slices_of_many_rows_do_not_depend_on_the_workers(workers):
+def test_the_slices_do_not_depend_on_the_workers(workers):
     rows = np.zeros((MANY, 2))
 
     def summed(rows):
@@ -265,8 +265,8 @@ def test_slices_of_many_rows_do_not_depend_on_the_workers(workers):
 
 
 @pytest.mark.parametrize(("workers", "size"), [(2, 15), (3, 10)])
-def test_few_rows_are_evaluated_by_all_workers(workers, size, tmp_path):
-    """In as many slices as there are threads, with the bits of equal slices here."""
+def test_few_rows_are_evaluated_by_all_workers_if_place_is_told(workers, size, tmp_path):
+    """In slices of just this size, with the bits of equal slices here."""
 
     def errors(columns, x):
         write(tmp_path / str(workers), str(threading.get_ident()))
@@ -277,7 +277,7 @@ def test_few_rows_are_evaluated_by_all_workers(workers, size, tmp_path):
         return dg.value_and_grad(lambda x: dg.reduce_sum(errors, series, x, **options))(0.5)
 
     series = dg.zip(*GENERATOR.standard_normal((2, 30, 40)))
-    with cluster(n_workers=workers, processes=False, host=None), dg.place(series) as shards:
+    with cluster(n_workers=workers, processes=False, host=None), dg.place(series, size) as shards:
         found = evaluate(shards)
         assert [plan.items for plan in shards.plan] == [size] * workers
     assert len({*lines(tmp_path / str(workers))}) == workers

@@ -166,7 +166,7 @@ def slice_term(columns, x):
 
 
 def of_columns():
-    columns = dg.place(dg.zip(NUMBERS, numpy.stack(ITEMS)), grainsize=8)
+    columns = dg.place(dg.zip(NUMBERS, numpy.stack(ITEMS)))
     slices = dg.value_and_grad(lambda x: dg.reduce_sum(slice_term, columns, x))
     return [slices(x) for x in points()]
 
