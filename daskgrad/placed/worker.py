@@ -20,6 +20,7 @@ from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.placed.messages import (
     FIXED,
     POINT,
@@ -63,6 +64,7 @@ async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> 
 
 EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
+ABANDONED = 1024  # calls that are remembered
 
 NO_ROWS = Unopened(pack(()))
 NO_VERSIONS: Mapping[str, int] = {}
@@ -84,6 +86,7 @@ class SumsPlugin(WorkerPlugin):
         # A thread that no task holds, since tasks wait for answers.
         self._answering = ThreadPoolExecutor(1, thread_name_prefix="daskgrad-attached")
         self._running: set[str] = set()
+        self._abandoned: dict[str, None] = {}  # the latest, whose requests may still come
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[abandoning(self.name)] = self.abandon
@@ -122,7 +125,8 @@ class SumsPlugin(WorkerPlugin):
         ``sent`` are new entries; ``versions`` are the versions of the arrays that the call uses,
         ``dropped`` the calls that nobody wants any more.
         """
-        self._running.add(call)
+        if call not in self._abandoned:
+            self._running.add(call)
         self._log.wake()
         try:
             result = await self._evaluate(call, pickle.loads(work), sent, versions, dropped)
@@ -137,6 +141,8 @@ class SumsPlugin(WorkerPlugin):
     async def abandon(self, call: str) -> None:
         """Begins no more blocks of a call that is given up."""
         self._running.discard(call)
+        self._abandoned[call] = None
+        drop_oldest(self._abandoned, ABANDONED)
         self._store.drop(call)
 
     async def ask(self, question: Frames) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import pickle
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from daskgrad.autodiff.values import clock as package_clock
 from daskgrad.placed import connection, request, spread
 from daskgrad.placed import worker as worker_plugin
 from daskgrad.placed.connection import connection_of
-from daskgrad.placed.messages import Parcel, key_of
+from daskgrad.placed.messages import POINT, Parcel, Work, key_of, pack
 from daskgrad.placed.request import summand_parcel
 from daskgrad.placed.shards import MOST_A_THREAD
 from daskgrad.placed.spread import Holdings
@@ -273,6 +274,23 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
     with pytest.raises(RuntimeError, match="closed; place the items again"):
         dg.map_sum(dot, shards, X)
     shards.close()
+
+
+def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
+    """Two messages may take two connections; nobody would end the call."""
+
+    async def late(dask_worker):
+        plugins = dask_worker.plugins.values()
+        (plugin,) = [each for each in plugins if isinstance(each, worker_plugin.SumsPlugin)]
+        await plugin.abandon("a call")
+        work, sent = pickle.dumps(Work(dask_worker.address, ())), {"": {POINT: pack(())}}
+        replies = [await plugin.evaluate(name, work, sent) for name in ("a call", "another")]
+        return [reply["status"] for reply in replies]
+
+    with dg.place(ROWS) as shards:
+        dg.grad(lambda x: dg.map_sum(dot, shards, x))(X)
+        statuses = local.run(late)
+    assert [*statuses.values()] == [["abandoned", "OK"]] * len(statuses)
 
 
 def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, monkeypatch):
