@@ -16,6 +16,7 @@ LIMIT = 600  # seconds for a page
 PROGRAM = """
 import contextlib, io, json, sys
 page, blocks = json.load(sys.stdin)
+sys.argv = [page]
 names, printed = {"__name__": "__main__"}, []
 for number, block in enumerate(blocks, 1):
     with contextlib.redirect_stdout(io.StringIO()) as output:
