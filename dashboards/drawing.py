@@ -32,14 +32,13 @@ def draw_as_text(
 ) -> "Mermaid":
     """The boxes as the text of a flowchart."""
     boxes, texts, _ = boxed(inputs, pairs, results)
-    entity = lambda match: f"#{ord(match[0])};"  # noqa: E731
     hues = hues_of(boxes)
     lines = ["flowchart TD"]
     for name in ("forward", "backward"):
         lines.append(f"  subgraph {name}")
         for number, box in boxes.items():
             if (box.stage in BACK) == (name == "backward"):
-                text = "<br>".join([ESCAPED.sub(entity, line) for line in texts[number]])
+                text = "<br>".join([ESCAPED.sub(as_entity, line) for line in texts[number]])
                 left, right = ("([", "])") if box.is_end else ("[", "]")
                 lines.append(f'    {number}{left}"{text}"{right}')
         lines.append("  end")
@@ -75,6 +74,10 @@ class Mermaid(str):
 
 
 ESCAPED = re.compile(r"[^\w ,.()×…-]")
+
+
+def as_entity(match: re.Match) -> str:
+    return f"#{ord(match[0])};"
 
 
 def boxed(

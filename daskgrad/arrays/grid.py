@@ -224,8 +224,8 @@ def as_chunks(blocks: Any, leaves: Sequence[np.ndarray]) -> tuple[tuple[int, ...
     if blocks is None:
         raise ValueError("dg.grid needs the number of blocks along each axis: blocks=(2, 2)")
     by_axis = list(blocks) if isinstance(blocks, list | tuple) else [blocks]
-    numbers = [n for n in by_axis for n in (n if isinstance(n, list | tuple) else [n])]
-    if not all(map(is_integer, numbers)):
+    sizes = [along if isinstance(along, list | tuple) else [along] for along in by_axis]
+    if not all([is_integer(size) for along in sizes for size in along]):
         raise TypeError(
             f"blocks must be integers, or sizes, for each axis; found {describe(blocks)}"
         )

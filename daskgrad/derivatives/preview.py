@@ -96,8 +96,10 @@ def load_drawing(filename: Any, shapes: Any) -> Callable:
     from daskgrad.dashboards.drawing import draw_as_text
 
     suffix = pathlib.Path(filename).suffix if isinstance(filename, str) else ""
-    has_graphviz = lambda: importlib.util.find_spec("graphviz") and shutil.which("dot")  # noqa: E731
-    if suffix == ".mmd" or (filename is None and not has_graphviz()):
+    is_text = suffix == ".mmd"
+    if filename is None:
+        is_text = importlib.util.find_spec("graphviz") is None or shutil.which("dot") is None
+    if is_text:
         return draw_as_text
     graphviz = imported("graphviz", "visualize", "visualize draws with the package graphviz")
     if filename is not None and suffix[1:] not in graphviz.FORMATS:

@@ -255,9 +255,7 @@ def as_it_is(array: np.ndarray) -> np.ndarray:
     key = id(array)
     original, latest = _as_they_were.get(key, (lambda: None, lambda: None))
     copy = latest() if original() is array else None
-    layout = array.shape, array.strides, array.dtype
-    is_alike = copy is not None and (copy.shape, copy.strides, copy.dtype) == layout
-    if copy is None or not is_alike or copy.tobytes() != array.tobytes():
+    if copy is None or not are_equal(copy, array):
         copy = array.copy(order="A")
         forget = functools.partial(_forget, key)
         _as_they_were[key] = weakref.ref(array, forget), weakref.ref(copy)
@@ -266,6 +264,12 @@ def as_it_is(array: np.ndarray) -> np.ndarray:
 
 def _forget(key: int, _: Any) -> None:
     _as_they_were.pop(key, None)
+
+
+def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have the same bits, in the same layout."""
+    is_alike = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+    return is_alike and a.tobytes() == b.tobytes()
 
 
 def as_node(leaf: Any) -> Node | None:
