@@ -153,11 +153,12 @@ def scheduler(request):
 
 @pytest.fixture
 def synchronous(request):
-    """Runs a test in this thread, unless it names a scheduler or a client."""
+    """Runs a test in this thread, unless it names a scheduler or a client. Objectives are graphs:
+    a function may do anything, and programs are for schedulers that are known by name."""
     if {"scheduler", "client", "every_scheduler"} & set(request.fixturenames):
         yield
     else:
-        with dask.config.set(scheduler="sync"):
+        with dask.config.set(scheduler=dask.get):
             yield
 
 

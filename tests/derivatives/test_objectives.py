@@ -290,8 +290,12 @@ def test_who_watches_tasks_sees_them(taken):
     with Callback(pretask=lambda *_: seen.append(1)):
         assert_same(gradient(X), expected)
     assert seen
+    for name in ("sync", "threads", "processes"):  # which would not be asked either
+        with dask.config.set(scheduler=name):
+            assert_same(gradient(X), expected)
+    assert taken() == before + 3
     others = [
-        lambda: dask.config.set(scheduler="threads"),
+        lambda: dask.config.set(scheduler=dask.get),
         lambda: dask.config.set({"daskgrad.inline.seconds": 0}),
         lambda: dask.config.set({"daskgrad": {}}),
         lambda: dask.annotate(priority=1),
@@ -300,7 +304,7 @@ def test_who_watches_tasks_sees_them(taken):
     for other in others:
         with other():
             assert_same(gradient(X), expected)
-    assert taken() == before
+    assert taken() == before + 3
     with dg.debug_nans(), pytest.raises(FloatingPointError, match="energy"):
         gradient(np.full(5, np.nan))
 
