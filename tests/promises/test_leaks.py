@@ -6,6 +6,7 @@ that keeps futures alive would stay.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import sys
 import weakref
@@ -21,6 +22,7 @@ from probes import see_it_empty, tasks_of
 from waiting import wait_until
 
 import daskgrad as dg
+from daskgrad.autodiff.programs import backend, store
 from daskgrad.graph import variables
 from daskgrad.placed.worker import all_or_first_error
 from daskgrad.tasks.waiting import drop_locals
@@ -339,3 +341,87 @@ def test_no_array_waits_for_the_collector(name):
         gc.set_debug(0)
         gc.garbage.clear()
     assert not holders
+
+
+def in_closure(data):
+    def misfit(x):
+        return np.sum(np.tanh(data @ x))
+
+    return misfit, dg.delayed(misfit)
+
+
+def in_two_terms(data):
+    misfit, model = in_closure(data)
+    return misfit, lambda x: model(x) + model(2.0 * x)
+
+
+def in_partial(data):
+    misfit = functools.partial(lambda data, x: np.sum(np.tanh(data @ x)), data)
+    return misfit, dg.delayed(misfit)
+
+
+def in_list(data):
+    def misfit(x):
+        return np.sum(np.tanh(held[0] @ x))
+
+    held = [data, data[:2].copy()]
+    return misfit, dg.delayed(misfit, compile=True)
+
+
+class Fit:
+    def __init__(self, data):
+        self.data = data
+        self.model = dg.delayed(self.misfit, compile=True)
+
+    def misfit(self, x):
+        return np.sum(np.tanh(self.data @ x))
+
+    def objective(self, x):
+        return self.model(x) + self.model(2.0 * x)
+
+
+def in_object(data):
+    fit = Fit(data)
+    return fit, fit.objective
+
+
+DERIVATIVES = {
+    "gradient": dg.grad,
+    "product": lambda fun: lambda x: dg.hvp(fun, (x,), (x,)),
+    "pullback": lambda fun: lambda x: dg.vjp(fun, x)[1](1.0),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("make", [in_closure, in_two_terms, in_partial, in_list, in_object])
+def test_programs_keep_no_function_and_the_arrays_of_few(make, derivative, monkeypatch):
+    """The latest is kept, as many programs make a function anew for each evaluation; the one that
+    is made meanwhile comes beside it."""
+    monkeypatch.setattr(backend, "MOST_BYTES", 1)
+    monkeypatch.setattr(store, "COLD", 0)
+    functions, arrays = [], []
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for _ in range(5):
+            data = numpy.random.default_rng(0).normal(size=(600, 3))
+            fun, objective = make(data)
+            derived = DERIVATIVES[derivative](objective)
+            for _ in range(20):
+                derived(X)
+            functions.append(weakref.ref(fun))
+            arrays.append(weakref.ref(data))
+            del data, fun, objective, derived
+    gc.collect()
+    assert [function() for function in functions] == [None] * 5
+    assert sum([array() is not None for array in arrays]) <= 2
+
+
+def test_a_worker_keeps_the_programs_of_few_bytes_of_models(monkeypatch):
+    monkeypatch.setattr(backend, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(backend, "_sent", {})
+    for number in range(5):
+        model = dg.delayed(functools.partial(squashed, numpy.full(1000, number))).model
+        backend.prepare(model.sent().fun)
+    assert len(backend._sent) == 2, "8 kB each"
+    monkeypatch.setattr(backend, "MOST_BYTES", 1)
+    backend.prepare(dg.delayed(squashed).model.sent().fun)
+    assert len(backend._sent) == 1, "the latest"

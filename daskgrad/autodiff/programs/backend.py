@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,25 @@ from daskgrad.autodiff.values.trees import flatten, unflatten
 
 MOST_MODELS = 1024
 MOST_PARTS = 256  # of one
+MOST_BYTES = 2**27  # of sent models, and of arrays to which functions referred that are gone
 
-_sent: dict[Any, Programs] = {}
+_sent: dict[Any, tuple[Programs, int]] = {}  # with the bytes of the model
 _defined: dict[Any, tuple[list, Programs]] = {}  # with all that the key names by identity
-_here: dict[Any, tuple[list, list, Programs]] = {}  # by identity: equal objects may differ
+_here: dict[Any, "OfObjects"] = {}  # by identity: equal objects may differ
+
+
+class OfObjects(NamedTuple):
+    """Programs that live as long as some objects of this process, to which a model refers.
+
+    A program holds the arrays among these, of ``nbytes``. So it goes after the functions that use
+    it. ``held``: things that its key names by identity, ``references``: weak ones to the objects.
+    """
+
+    programs: Programs
+    held: list[Any]
+    references: list[weakref.ref]
+    nbytes: int
+    functions: weakref.WeakSet
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -51,9 +66,12 @@ def prepare(
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
-        return CompiledModel(
-            fun.load(), kept_or_made(_sent, (digest, is_vouched), make, MOST_MODELS)
-        )
+        sent = _sent.get((digest, is_vouched))
+        if sent is None:
+            nbytes = max(fun.nbytes, MOST_BYTES // MOST_MODELS)
+            sent = _sent.setdefault((digest, is_vouched), (make(), nbytes))
+            drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in list(_sent.items())])
+        return CompiledModel(fun.load(), sent[0])
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *options = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive
@@ -64,23 +82,41 @@ def prepare(
         made = kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)
         return CompiledModel(fun, made[1])
     try:
-        return CompiledModel(fun, programs_of(maker, key, make))
+        return CompiledModel(fun, programs_of(base, maker, key, make))
     except TypeError:  # there are no weak references to something that it refers to
         maker.owners = [base]
     try:
-        return CompiledModel(fun, programs_of(maker, (id(base), *options), make))
+        return CompiledModel(fun, programs_of(base, maker, (id(base), *options), make))
     except TypeError:
         return CompiledModel(fun, make())
 
 
-def programs_of(maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
-    """The programs that live as long as some objects of this process."""
+def programs_of(base: Any, maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
+    """The programs of a function that refers to some objects of this process."""
     known = _here.get(key)
+    is_new = known is None
     if known is None:
         forget = _here.pop  # Python clears a module's names before all objects go
-        refs = [weakref.ref(owner, lambda _: forget(key, None)) for owner in maker.owners]
-        known = _here.setdefault(key, (maker.held, refs, make()))
-    return known[2]
+        references = [weakref.ref(owner, lambda _: forget(key, None)) for owner in maker.owners]
+        nbytes = sum([owner.nbytes for owner in maker.owners if isinstance(owner, np.ndarray)])
+        new = OfObjects(make(), maker.held, references, nbytes, weakref.WeakSet())
+        known = _here.setdefault(key, new)
+    if known.nbytes:
+        known.functions.add(base)
+        if is_new:
+            entries = list(_here.items())
+            unused = [(k, e.nbytes) for k, e in entries if e.nbytes and not e.functions]
+            drop_oldest_bytes(_here, unused)
+    return known.programs
+
+
+def drop_oldest_bytes(kept: dict[Any, Any], sizes: Sequence[tuple[Any, int]]) -> None:
+    """Drops all but the latest entries of so many bytes; never the latest one."""
+    room = MOST_BYTES
+    for key, nbytes in reversed(sizes):
+        if room < 0:
+            kept.pop(key, None)
+        room -= nbytes
 
 
 class Key:

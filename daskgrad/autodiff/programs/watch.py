@@ -41,6 +41,7 @@ MISSING = object()
 # takes a model apart: its function, whether it is compiled and vouched for, and all else
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
+LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
 COMPARISONS = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
@@ -73,6 +74,7 @@ class References:
         self.impurity: str | None = None
         self.of, self.room = weakly(fun), room
         self._same: list[tuple[Callable, Any]] = []  # a function, and the object that it returns
+        self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
         self._room, self._stops = room, not is_vouched
@@ -84,13 +86,17 @@ class References:
         self._seen: dict[int, Any] = {}
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
-        self._itself = self  # no thing that is followed later
+        self._itself = object()  # no thing that is followed later
 
     def has_changed(self) -> bool:
         """Whether a name refers to another object, a function has other code or defaults, a list
         other elements, or a small array other entries."""
         for get, value in self._same:
             if get() is not value:
+                return True
+        for get, reference in self._alike:
+            value = reference()
+            if value is None or get() is not value:
                 return True
         for get, value in self._equal:
             if get() != value:
@@ -171,12 +177,13 @@ class References:
         fun, is_compiled, is_vouched, *_ = MODELS[type(model)](model)
         if not is_compiled:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
-        if hasattr(model, "model"):
-            self._same.append((partial(attribute_of, weakly(model), "model", MISSING), model.model))
+        is_same = partial(is_model, weakly(model), weakly(fun), model.model[1:])
+        self._equal.append((is_same, True))
         inner = References(fun, self._room, is_vouched)
         self._room = inner._room
         self.names |= inner.names  # of its arguments, which are followed outside
         self._same += inner._same
+        self._alike += inner._alike
         self._equal += inner._equal
         self._kept.append(inner)
         return self._refuse(None if is_vouched else inner.impurity)
@@ -255,7 +262,7 @@ class References:
             if value is self._itself:
                 self._equal.append((partial(is_still, get, weakly(value)), True))
                 continue
-            self._same.append((get, value))
+            self._require_same(get, value)
             self._follow_paths(value, name, paths)
             if value is MISSING:
                 self._refuse(impurity_of_builtin(name))
@@ -279,11 +286,19 @@ class References:
                 else:
                     get = partial(vars(thing).get, attribute, MISSING)
                     thing = get()
-                    self._same.append((get, thing))
+                    self._require_same(get, thing)
                     if thing is MISSING:
                         self._refuse(f"it refers to {known!r}, which is not there")
             if thing is not MISSING:
                 self._follow(thing, known)
+
+    def _require_same(self, get: Callable, value: Any) -> None:
+        """Compares what a function returns with an object of the user's, which may go."""
+        reference = None if isinstance(value, LASTING) else weakly(value)
+        if isinstance(reference, weakref.ref):
+            self._alike.append((get, reference))
+        else:
+            self._same.append((get, value))
 
     def _hold(self, thing: Any) -> None:
         """Follows attributes from now on that the code may mean; operators at once."""
@@ -302,11 +317,15 @@ class References:
 
     def _follow_attributes(self, thing: Any, names: set[str]) -> None:
         """Follows attributes of an object, class, function or module of the user's."""
-        hiding: list[Any] = []  # first namespaces, where later attributes hide those of others
+        # functions that look into the first namespaces, where later attributes hide others
+        hiding: list[Any] = []
         for namespace in namespaces_of(thing):
             is_of_class = type(namespace) is not dict
+            look = namespace.get
+            if not is_of_class and not isinstance(thing, types.ModuleType):
+                look = partial(attribute_in, weakly(thing))  # the dict may lead back to it
             for name in names & namespace.keys():
-                value, get = namespace[name], partial(namespace.get, name, MISSING)
+                value, get = namespace[name], partial(look, name, MISSING)
                 fun = function_of(value)
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
                     get = partial(attribute_of, weakly(thing), name, MISSING)
@@ -315,16 +334,16 @@ class References:
                     continue
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
-                self._same.append((get, value))
+                self._require_same(get, value)
                 self._same += [
-                    (partial(other.get, name, MISSING), MISSING)
+                    (partial(other, name, MISSING), MISSING)
                     for other in hiding
-                    if name not in other
+                    if other(name, MISSING) is MISSING
                 ]
                 if value is not self._itself and value is not MISSING:
                     self._follow(value if fun is None else fun, name)
             if len(hiding) < 2:
-                hiding.append(namespace)
+                hiding.append(look)
 
 
 @lru_cache(1024)
@@ -401,6 +420,17 @@ def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:
 
 def attribute_of(reference: Callable[[], Any], name: str, otherwise: Any) -> Any:
     return getattr(reference(), name, otherwise)
+
+
+def attribute_in(reference: Callable[[], Any], name: str, otherwise: Any) -> Any:
+    """An attribute in an object's own namespace."""
+    return getattr(reference(), "__dict__", {}).get(name, otherwise)
+
+
+def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tuple) -> bool:
+    """Whether a model has still this function and these settings; neither is kept alive."""
+    parts = getattr(reference(), "model", None)
+    return parts is None or (parts[0] is fun() and parts[1:] == settings)
 
 
 def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:

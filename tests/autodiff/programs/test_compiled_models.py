@@ -103,7 +103,7 @@ def test_placed_items_are_evaluated_by_programs_on_the_workers(client):
     def written():
         from daskgrad.autodiff.programs import backend
 
-        entries = [entry for each in backend._sent.values() for entry in each._entries.values()]
+        entries = [entry for each, _ in backend._sent.values() for entry in each._entries.values()]
         return sum([len(entry.ways) for entry in entries])
 
     assert all(client.run(written).values())

@@ -127,7 +127,7 @@ def test_workers_keep_programs_of_tangents(client):
 
 
 def ways_that_arrived():
-    sent = [each for each in backend._sent.values() for each in each._entries.values()]
+    sent = [each for programs, _ in backend._sent.values() for each in programs._entries.values()]
     return sum([len(entry.ways) for entry in sent])
 
 
