@@ -6,7 +6,7 @@ faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Ind
 when they are used: a model may refill its index buffer before the backward pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -206,28 +206,19 @@ class Transposition:
         return (ScatterOfRows(self.space, transpose(rows, self.axes)),)
 
 
-def selection(array: Any, index: Any) -> Selection:
-    return Selection(vspace(array), index, names_no_entry_twice(index))
+def selecting(index_of: Callable) -> Callable:
+    """The adjoint of a function that selects the entries ``array[index_of(*args)]``."""
 
+    def adjoint(argnums, ans, args, kwargs):
+        if argnums != (0,):
+            raise TypeError(
+                "an index depends on a variable, but an index has no derivative; pass the plain "
+                "number, dg.value(index)"
+            )
+        index = index_of(*args, **kwargs)
+        return Selection(vspace(args[0]), index, names_no_entry_twice(index))
 
-def getitem_rule(argnums, ans, args, kwargs):
-    require_plain_index(argnums)
-    array, index = args
-    return selection(array, copy_index(index))
-
-
-def take_rule(argnums, ans, args, kwargs):
-    require_plain_index(argnums)
-    array, index = _take_index(*args, **kwargs)
-    return selection(array, index)
-
-
-def require_plain_index(argnums: tuple) -> None:
-    if argnums != (0,):
-        raise TypeError(
-            "an index depends on a variable, but an index has no derivative; pass the plain "
-            "number, dg.value(index)"
-        )
+    return adjoint
 
 
 def moving(fun):
@@ -252,8 +243,8 @@ def _take_index(a, indices, axis=None, out=None, mode="raise"):
     elif mode == "wrap" or axis is None:
         places = places % size
     if axis is None:
-        return a, np.unravel_index(places, shape)
-    return a, (slice(None),) * (axis % len(shape)) + (places,)
+        return np.unravel_index(places, shape)
+    return (slice(None),) * (axis % len(shape)) + (places,)
 
 
 def copy_index(index):
@@ -281,8 +272,12 @@ def _is_basic(part: Any) -> bool:
     return isinstance(part, int | np.integer) and not isinstance(part, bool)
 
 
-declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
-declare(anp.take, adjoint=take_rule, keywords="indices axis mode")
+declare(
+    ArrayBox.__getitem__,
+    adjoint=selecting(lambda array, index: copy_index(index)),
+    tangent=primitive_jvps[ArrayBox.__getitem__],
+)
+declare(anp.take, adjoint=selecting(_take_index), keywords="indices axis mode")
 for fun, keywords in (
     (anp.transpose, "axes"),
     (anp.swapaxes, "axis1 axis2"),

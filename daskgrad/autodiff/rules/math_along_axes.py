@@ -10,7 +10,14 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    linear_in_each,
+    plain,
+    shape_of,
+)
 from daskgrad.autodiff.rules.math_reductions import deviation, is_given, variance
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded
 
@@ -93,9 +100,6 @@ for fun, twin in ((anp.nanvar, variance), (anp.nanstd, deviation)):
 # -------------------------------------------------------------------------------------------------
 # Filters: functions of plain NumPy that interpolate, integrate, convolve or count.
 
-TWINS[np.diff] = by_position(np.diff, anp.diff, 5)
-TWINS[np.linspace] = by_position(np.linspace, anp.linspace, 2)
-
 # ------------------------------------------------------------------------------- interpolation
 
 
@@ -161,7 +165,7 @@ def ediff1d(ary, to_end=None, to_begin=None):
 # --------------------------------------------------------------------------------- convolution
 
 
-def middle(first: Any, second: Any, mode: str) -> slice:
+def middle(first: Any, second: Any, mode: str = "full") -> slice:
     """The part of the full convolution that a mode returns."""
     short, long = sorted([np.size(plain(first)), np.size(plain(second))])
     if mode not in ("full", "same", "valid"):
@@ -175,8 +179,8 @@ def middle(first: Any, second: Any, mode: str) -> slice:
 
 def convolve_adjoint(argnums, ans, args, kwargs):
     """By each vector: the cotangent convolved with the other one, reversed."""
-    a, v, mode = convolve_arguments(*args, **kwargs)
-    part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
+    a, v = args[:2]
+    part, count = middle(*args, **kwargs), np.size(plain(a)) + np.size(plain(v)) - 1
     before, after = np.zeros(part.start), np.zeros(count - part.stop)
 
     def convolve_pullback(g):
@@ -192,17 +196,12 @@ def convolve_adjoint(argnums, ans, args, kwargs):
     return convolve_pullback
 
 
-def convolve_arguments(a: Any, v: Any, mode: str = "full") -> tuple[Any, Any, str]:
-    return as_array(a), as_array(v), mode
-
-
-def convolve_tangent(argnums, tangents, ans, args, kwargs):
-    a, v, mode = convolve_arguments(*args, **kwargs)
-    pairs = zip(argnums, tangents, strict=True)
-    return sum([anp.convolve(*((t, v), (a, t))[argnum], mode) for argnum, t in pairs])
-
-
-declare(anp.convolve, adjoint=convolve_adjoint, tangent=convolve_tangent, keywords="mode")
+declare(
+    anp.convolve,
+    adjoint=convolve_adjoint,
+    tangent=linear_in_each(anp.convolve),
+    keywords="mode",
+)
 TWINS[np.convolve] = by_position(np.convolve, anp.convolve, 2)
 
 

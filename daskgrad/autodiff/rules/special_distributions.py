@@ -54,17 +54,17 @@ enter(
     {
         "chdtr": CHI,
         "chdtrc": negative(CHI),
-        "chdtri": inverse(negative(CHI), lambda ans, v, p: (v, ans), 1, [0, None]),
-        "chdtriv": inverse(CHI, lambda ans, p, x: (ans, x), 0, [None, 1]),
+        "chdtri": inverse(negative(CHI), 1),
+        "chdtriv": inverse(CHI, 0),
         "gdtr": RATE,
         "gdtrc": negative(RATE),
-        "gdtria": inverse(RATE, lambda ans, p, b, x: (ans, b, x), 0, [None, 1, 2]),
-        "gdtrib": inverse(RATE, lambda ans, a, p, x: (a, ans, x), 1, [0, None, 2]),
-        "gdtrix": inverse(RATE, lambda ans, a, b, p: (a, b, ans), 2, [0, 1, None]),
+        "gdtria": inverse(RATE, 0),
+        "gdtrib": inverse(RATE, 1),
+        "gdtrix": inverse(RATE, 2),
         "pdtr": POISSON,
         "pdtrc": [zero, negative(POISSON)[1]],
-        "pdtri": inverse(POISSON, lambda ans, k, y: (k, ans), 1, [0, None]),
-        "pdtrik": inverse(BETWEEN, lambda ans, p, m: (ans, m), 0, [None, 1]),
+        "pdtri": inverse(POISSON, 1),
+        "pdtrik": inverse(BETWEEN, 0),
     }
 )
 
@@ -124,21 +124,21 @@ enter(
     {
         "fdtr": F,
         "fdtrc": negative(F),
-        "fdtri": inverse(F, lambda ans, dfn, dfd, p: (dfn, dfd, ans), 2, [0, 1, None]),
-        "fdtridfd": inverse(F, lambda ans, dfn, p, x: (dfn, ans, x), 1, [0, None, 2]),
+        "fdtri": inverse(F, 2),
+        "fdtridfd": inverse(F, 1),
         "stdtr": T,
-        "stdtrit": inverse(T, lambda ans, df, p: (df, ans), 1, [0, None]),
-        "stdtridf": inverse(T, lambda ans, p, t: (ans, t), 0, [None, 1]),
+        "stdtrit": inverse(T, 1),
+        "stdtridf": inverse(T, 0),
         "bdtr": BINOMIAL,
         "bdtrc": [zero, *negative(BINOMIAL)[1:]],
-        "bdtri": inverse(BINOMIAL, lambda ans, k, n, y: (k, n, ans), 2, [0, 1, None]),
-        "bdtrik": inverse(BINOMIAL_BETWEEN, lambda ans, y, n, p: (ans, n, p), 0, [None, 1, 2]),
-        "bdtrin": inverse(BINOMIAL_BETWEEN, lambda ans, k, y, p: (k, ans, p), 1, [0, None, 2]),
+        "bdtri": inverse(BINOMIAL, 2),
+        "bdtrik": inverse(BINOMIAL_BETWEEN, 0),
+        "bdtrin": inverse(BINOMIAL_BETWEEN, 1),
         "nbdtr": NEGATIVE,
         "nbdtrc": [zero, *negative(NEGATIVE)[1:]],
-        "nbdtri": inverse(NEGATIVE, lambda ans, k, n, y: (k, n, ans), 2, [0, 1, None]),
-        "nbdtrik": inverse(NEGATIVE_BETWEEN, lambda ans, y, n, p: (ans, n, p), 0, [None, 1, 2]),
-        "nbdtrin": inverse(NEGATIVE_BETWEEN, lambda ans, k, y, p: (k, ans, p), 1, [0, None, 2]),
+        "nbdtri": inverse(NEGATIVE, 2),
+        "nbdtrik": inverse(NEGATIVE_BETWEEN, 0),
+        "nbdtrin": inverse(NEGATIVE_BETWEEN, 1),
     }
 )
 
@@ -161,8 +161,8 @@ NONCENTRAL: Row = [
 enter(
     {
         "chndtr": NONCENTRAL,
-        "chndtrix": inverse(NONCENTRAL, lambda ans, p, df, nc: (ans, df, nc), 0, [None, 1, 2]),
-        "chndtrinc": inverse(NONCENTRAL, lambda ans, x, df, p: (x, df, ans), 2, [0, 1, None]),
+        "chndtrix": inverse(NONCENTRAL, 0),
+        "chndtrinc": inverse(NONCENTRAL, 2),
         "chndtridf": [POINT, PARAMETER, PARAMETER],
         "ncfdtr": [PARAMETER, PARAMETER, PARAMETER, POINT],
         "ncfdtri": [PARAMETER] * 4,
@@ -222,8 +222,8 @@ SMIRNOV: Row = ["the number of values", smirnov_slope]
 enter(
     {
         "kolmogorov": [kolmogorov_slope],
-        "kolmogi": inverse([kolmogorov_slope], lambda ans, p: (ans,), 0, [None]),
+        "kolmogi": inverse([kolmogorov_slope], 0),
         "smirnov": SMIRNOV,
-        "smirnovi": inverse(SMIRNOV, lambda ans, n, p: (n, ans), 1, [0, None]),
+        "smirnovi": inverse(SMIRNOV, 1),
     }
 )

@@ -207,13 +207,13 @@ enter(
     {
         "gammainc": GAMMA,
         "gammaincc": negative(GAMMA),
-        "gammaincinv": inverse(GAMMA, lambda ans, a, y: (a, ans), 1, [0, None]),
-        "gammainccinv": inverse(negative(GAMMA), lambda ans, a, y: (a, ans), 1, [0, None]),
+        "gammaincinv": inverse(GAMMA, 1),
+        "gammainccinv": inverse(negative(GAMMA), 1),
         "betainc": BETA,
         "betaincc": negative(BETA),
-        "betaincinv": inverse(BETA, lambda ans, a, b, y: (a, b, ans), 2, [0, 1, None]),
-        "betainccinv": inverse(negative(BETA), lambda ans, a, b, y: (a, b, ans), 2, [0, 1, None]),
-        "btdtria": inverse(BETA, lambda ans, p, b, x: (ans, b, x), 0, [None, 1, 2]),
-        "btdtrib": inverse(BETA, lambda ans, a, p, x: (a, ans, x), 1, [0, None, 2]),
+        "betaincinv": inverse(BETA, 2),
+        "betainccinv": inverse(negative(BETA), 2),
+        "btdtria": inverse(BETA, 0),
+        "btdtrib": inverse(BETA, 1),
     }
 )

@@ -12,7 +12,14 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    linear_in_each,
+    plain,
+    shape_of,
+)
 from daskgrad.autodiff.rules.math_reductions import is_given
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, within
 
@@ -195,11 +202,12 @@ def bincount_adjoint(argnums, ans, args, kwargs):
     return lambda g: tuple([g[x] for _ in argnums])
 
 
-def bincount_tangent(argnums, tangents, ans, args, kwargs):
-    return anp.bincount(args[0], tangents[0], *args[2:], **kwargs)
-
-
-declare(anp.bincount, adjoint=bincount_adjoint, tangent=bincount_tangent, keywords="minlength")
+declare(
+    anp.bincount,
+    adjoint=bincount_adjoint,
+    tangent=linear_in_each(anp.bincount),
+    keywords="minlength",
+)
 TWINS[np.bincount] = lambda x, weights=None, minlength=0: anp.bincount(
     plain(x), as_array(weights), minlength
 )
