@@ -146,22 +146,18 @@ def of_set(fun, x):
     return with_entries(x, fun(plain(x)))
 
 
-unique_funs: Sequence = (np.unique_all, np.unique_counts, np.unique_inverse, np.unique_values)
-for unique_fun in unique_funs:
-    TWINS[unique_fun] = partial(of_set, unique_fun)
+OF_ONE = (np.unique_all, np.unique_counts, np.unique_inverse, np.unique_values)
+TWINS.update({fun: partial(of_set, fun) for fun in OF_ONE})
 
 
-def of_sets(fun, has_both, ar1, ar2, *args, **kwargs):
+def of_sets(fun, ar1, ar2, *args, **kwargs):
     """A value in both sets has the first array's derivative."""
     result = fun(plain(ar1), plain(ar2), *args, **kwargs)
-    return with_entries(joined([ar1, ar2]) if has_both else ar1, result)
+    return with_entries(joined([ar1, ar2]) if fun in (np.union1d, np.setxor1d) else ar1, result)
 
 
-for has_both, set_funs in (
-    (True, (np.union1d, np.setxor1d)),
-    (False, (np.intersect1d, np.setdiff1d)),
-):
-    TWINS.update({fun: partial(of_sets, fun, has_both) for fun in set_funs})
+OF_TWO = (np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d)
+TWINS.update({fun: partial(of_sets, fun) for fun in OF_TWO})
 
 
 @composed(np.select)

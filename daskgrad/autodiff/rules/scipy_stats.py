@@ -10,9 +10,8 @@ from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special, stats
 
 from daskgrad.autodiff.rules.declaration import declare, plain, shape_of
-from daskgrad.autodiff.rules.special_distributions import t_by_df
+from daskgrad.autodiff.rules.special_distributions import beta_by, gamma_by_a, t_by_df
 from daskgrad.autodiff.rules.special_errors import log_ndtr_slope
-from daskgrad.autodiff.rules.special_incomplete import beta_by, gamma_by_a
 
 Slopes = Mapping[int, Callable]  # by the numbers of the arguments: slope(ans, *args)
 
