@@ -3,7 +3,6 @@
 A NaN that is ignored has the derivative zero; so has every entry of a slice of nothing but NaNs.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,24 +36,24 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return a if axis is None else anp.moveaxis(a, -1, axis)
 
 
-def cumulative(name: str, cumulate: Callable, neutral: float) -> None:
-    """The array API's names, which may begin with the sum or product of nothing."""
-
-    def program(x, *, axis=None, dtype=None, out=None, include_initial=False):
-        axis = 0 if axis is None else axis
-        total = cumulate(x, axis=axis, dtype=dtype)
-        if not include_initial:
-            return total
-        shape = list(shape_of(x))
-        shape[axis] = 1
-        return anp.concatenate([np.full(shape, neutral), total], axis=axis)
-
-    if hasattr(anp, name):  # since NumPy 2.1
-        declare(getattr(anp, name), program=program, keywords="axis dtype include_initial")
+def cumulative(fun, neutral, x, *, axis=None, dtype=None, out=None, include_initial=False):
+    """The array API's functions, which may begin with the sum or product of nothing."""
+    axis = 0 if axis is None else axis
+    total = fun(x, axis=axis, dtype=dtype)
+    if not include_initial:
+        return total
+    shape = list(shape_of(x))
+    shape[axis] = 1
+    return anp.concatenate([np.full(shape, neutral), total], axis=axis)
 
 
-cumulative("cumulative_sum", anp.cumsum, 0.0)
-cumulative("cumulative_prod", anp.cumprod, 1.0)
+if hasattr(anp, "cumulative_sum"):  # since NumPy 2.1
+    for fun, twin, neutral in (
+        (anp.cumulative_sum, anp.cumsum, 0.0),
+        (anp.cumulative_prod, anp.cumprod, 1.0),
+    ):
+        program = partial(cumulative, twin, neutral)
+        declare(fun, program=program, keywords="axis dtype include_initial")
 
 # ---------------------------------------------------------------------------------------- NaNs
 

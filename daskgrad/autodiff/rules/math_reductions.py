@@ -222,6 +222,16 @@ TWINS[np.std] = ArrayBox.std = with_mean(anp.std, deviation)
 # ----------------------------------------------------------------------------- extremes
 
 
+def axes_at_end(a, axis):
+    """An array with the axes that are reduced as its last one; ``None`` for all."""
+    if axis is None:
+        return anp.ravel(a)
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
+    kept = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
+    return anp.reshape(a, (*kept, -1))
+
+
 def normal_axes(axis, ndim):
     """Axes as autograd's rules for tangents want them: from 0 on, in order."""
     if not isinstance(axis, tuple) or not ndim:
@@ -299,17 +309,13 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=
     initial = initial if is_given(initial) else 1.0
     a = anp.where(where, a, 1.0) if is_given(where) else a
     shape = np.prod(plain(a), axis=axis, keepdims=keepdims).shape
-    ndim = np.ndim(plain(a))
-    axis = axis if ndim else None
-    axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
-    factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
-    kept = shape_of(factors)[len(axes) :]
-    factors = anp.reshape(factors, (-1, *kept))
-    while (count := shape_of(factors)[0]) > 1:
+    factors = axes_at_end(a, axis if np.ndim(plain(a)) else None)
+    while (count := shape_of(factors)[-1]) > 1:
         half = count // 2
-        pairs = factors[:half] * factors[half : 2 * half]
-        factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
-    factors = factors if count else np.ones((1, *kept))
+        pairs = factors[..., :half] * factors[..., half : 2 * half]
+        others = factors[..., 2 * half :]
+        factors = anp.concatenate([pairs, others], axis=-1) if count % 2 else pairs
+    factors = factors if count else np.ones((*shape_of(factors)[:-1], 1))
     return anp.reshape(factors, shape) * initial
 
 

@@ -1,6 +1,7 @@
 """SciPy's distributions; imported once autograd's modules for them are."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -111,18 +112,17 @@ with_slopes(
 )
 
 
-def of_rows(fun: Callable) -> None:
+def of_rows(fun, x, *args, **kwargs):
     """autograd's rules hold for points in the rows of a matrix, and for one point."""
-
-    def needed(x: Any, *args: Any, **kwargs: Any) -> bool:
-        return np.ndim(plain(x)) > 2
-
-    def program(x, *args, **kwargs):
-        *shape, dimension = shape_of(x)
-        return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
-
-    declare(fun, program=program, needed=needed, arrays=3, keywords="allow_singular")
+    *shape, dimension = shape_of(x)
+    return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
 
 
-of_rows(stats.multivariate_normal.logpdf)
-of_rows(stats.multivariate_normal.pdf)
+for fun in (stats.multivariate_normal.logpdf, stats.multivariate_normal.pdf):
+    declare(
+        fun,
+        program=partial(of_rows, fun),
+        needed=lambda x, *args, **kwargs: np.ndim(plain(x)) > 2,
+        arrays=3,
+        keywords="allow_singular",
+    )
