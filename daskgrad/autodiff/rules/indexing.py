@@ -56,7 +56,11 @@ class Scatter:
 
     def rows(self) -> Rows | None:
         """The cotangent as loose rows; ``None`` if the index takes all axes whole."""
-        entries = entries_of(self.index, self.space.shape)
+        shape, index = self.space.shape, self.index
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):  # in less time
+            numbers = np.array([int(index) % shape[0]])
+            return loose_rows(shape, (0,), numbers, np.asarray(self.g)[None])
+        entries = entries_of(index, shape)
         return None if entries is None else entries.rows(self.g)
 
 
