@@ -20,7 +20,7 @@ from test_integrate import SAMPLES, Y
 from test_linalg_special import LINALG, SPECIAL, M
 from test_stats import ALL, CALLS, HELD, numbers_of, parameters_of
 
-from daskgrad.autodiff.rules import linalg_eigenvectors, scipy_linalg, special_incomplete
+from daskgrad.autodiff.rules import linalg_eigenvectors, scipy_linalg, special_distributions
 from daskgrad.autodiff.tape import linearize
 from daskgrad.scipy import integrate, linalg, special
 
@@ -375,7 +375,7 @@ GUARDS = {  # a call, an extreme -> a guard, and what is in its place where ther
     ("quotient by svd", "equal singular values"): (linalg_eigenvectors, "guarded", unguarded),
     ("exp by eigh", "zero"): (linalg_eigenvectors, "warn_of_tangents", lambda *args: None),
     ("sqrtm(#0", "tied"): (scipy_linalg, "require_regular", lambda root: None),
-    ("special.betainc(#0", "small"): (special_incomplete, "CUT", 1e-9),
+    ("special.betainc(#0", "small"): (special_distributions, "CUT", 1e-9),
 }
 
 

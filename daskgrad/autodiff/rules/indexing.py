@@ -6,7 +6,7 @@ faster for a five-point stencil. ``np.take`` has no rule in autograd at all. Ind
 when they are used: a model may refill its index buffer before the backward pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
@@ -56,33 +56,12 @@ class Scatter:
 
     def rows(self) -> Rows | None:
         """The cotangent as loose rows; ``None`` if the index takes all axes whole."""
-        entries = entries_of(self.index, self.space.shape)
+        shape, index = self.space.shape, self.index
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):  # in less time
+            numbers = np.array([int(index) % shape[0]])
+            return loose_rows(shape, (0,), numbers, np.asarray(self.g)[None])
+        entries = entries_of(index, shape)
         return None if entries is None else entries.rows(self.g)
-
-    def row_numbers(self) -> np.ndarray | None:
-        """The numbers of the indexed rows; ``None`` if the index does not select rows."""
-        first, others = self._apart()
-        count = self.space.shape[0] if self.space.shape else 0
-        if isinstance(first, slice):
-            are_slices = all(isinstance(part, slice) for part in others)
-            return np.arange(*first.indices(count)) if are_slices else None
-        if isinstance(first, np.ndarray) and first.dtype == bool:
-            return np.flatnonzero(first) if first.ndim == 1 else None
-        if isinstance(first, bool) or not isinstance(first, int | np.integer | np.ndarray):
-            return None
-        numbers = np.asarray(first, np.intp)  # in int8 there may be no ``count``
-        return np.where(numbers < 0, numbers + count, numbers)
-
-    def at(self, places: np.ndarray) -> "Scatter":
-        """The cotangent of another array, which has the rows at these places."""
-        first, others = self._apart()
-        index = int(places) if isinstance(first, int | np.integer) else places
-        return Scatter(self.space, (index, *others), self.distinct, self.g)
-
-    def _apart(self) -> tuple[Any, tuple]:
-        """The index of the first axis, and of the others."""
-        index = self.index if isinstance(self.index, tuple) else (self.index,)
-        return (index[0], index[1:]) if index else (None, ())
 
 
 @carrier
@@ -127,25 +106,20 @@ class Scatters(list):
         if boxes:
             parts = [(part.index, part.distinct, part.g) for part in self]
             return boxes[0].record_call(rows_of_scatters, (self[0].space, parts), 1)[0]
-        known = [rows for part in self if (rows := part.rows()) is not None]
-        if len(known) < len(self):
-            return self.dense()
-        return sum_of_rows(known, own_dtype(self[0].space.dtype))
+        return self._as_rows(is_asked=True)
 
     def total(self) -> Rows | np.ndarray:
         """Their sum: rows if these are few, otherwise an array, with the same bits."""
-        shape, dtype = self[0].space.shape, self[0].space.dtype
-        if is_small(self[0].space):
+        space, count = self[0].space, sum([np.size(part.g) for part in self])
+        if is_small(space) or are_many(count, space.shape):
             return self.dense()
-        numbers = [rows for part in self if (rows := part.row_numbers()) is not None]
-        count = sum([rows.size for rows in numbers])
-        if len(numbers) < len(self) or are_many(count, shape[:1]):
+        return self._as_rows(is_asked=False)
+
+    def _as_rows(self, is_asked: bool) -> Rows | np.ndarray:
+        known = [rows for part in self if (rows := part.rows()) is not None]
+        if len(known) < len(self):
             return self.dense()
-        indices = np.unique(np.concatenate(list(map(np.ravel, numbers))))
-        values = np.zeros((len(indices), *shape[1:]), own_dtype(dtype))
-        for part, rows in zip(self, numbers, strict=True):
-            values = part.at(np.searchsorted(indices, rows)).add_into(values)
-        return Rows(shape, (0,), indices, values, is_asked=False)
+        return sum_of_rows(known, own_dtype(self[0].space.dtype), is_asked)
 
     def dense(self) -> np.ndarray:
         array = self[0].space.zeros()
@@ -159,7 +133,7 @@ def rows_of_scatters(space: Any, parts: Sequence[tuple]) -> list[Any]:
     return [Scatters([Scatter(space, *part) for part in parts]).asked()]
 
 
-def sum_of_rows(parts: Sequence[Rows], dtype: np.dtype) -> Rows:
+def sum_of_rows(parts: Sequence[Rows], dtype: np.dtype, is_asked: bool) -> Rows:
     """The sum of loose rows, in their order, as if added to zeros."""
     if len(parts) > 1:
         axes = tuple({axis for rows in parts for axis in rows.axes})
@@ -169,7 +143,7 @@ def sum_of_rows(parts: Sequence[Rows], dtype: np.dtype) -> Rows:
     if len(parts) > 1:
         indices = np.concatenate([rows.indices for rows in parts])
         values = np.concatenate([rows.values for rows in parts])
-    return loose_rows(first.shape, first.axes, *coalesce(indices, values, dtype))
+    return loose_rows(first.shape, first.axes, *coalesce(indices, values, dtype), is_asked)
 
 
 @carrier
@@ -206,28 +180,19 @@ class Transposition:
         return (ScatterOfRows(self.space, transpose(rows, self.axes)),)
 
 
-def selection(array: Any, index: Any) -> Selection:
-    return Selection(vspace(array), index, names_no_entry_twice(index))
+def selecting(index_of: Callable) -> Callable:
+    """The adjoint of a function that selects the entries ``array[index_of(*args)]``."""
 
+    def adjoint(argnums, ans, args, kwargs):
+        if argnums != (0,):
+            raise TypeError(
+                "an index depends on a variable, but an index has no derivative; pass the plain "
+                "number, dg.value(index)"
+            )
+        index = index_of(*args, **kwargs)
+        return Selection(vspace(args[0]), index, names_no_entry_twice(index))
 
-def getitem_rule(argnums, ans, args, kwargs):
-    require_plain_index(argnums)
-    array, index = args
-    return selection(array, copy_index(index))
-
-
-def take_rule(argnums, ans, args, kwargs):
-    require_plain_index(argnums)
-    array, index = _take_index(*args, **kwargs)
-    return selection(array, index)
-
-
-def require_plain_index(argnums: tuple) -> None:
-    if argnums != (0,):
-        raise TypeError(
-            "an index depends on a variable, but an index has no derivative; pass the plain "
-            "number, dg.value(index)"
-        )
+    return adjoint
 
 
 def moving(fun):
@@ -252,8 +217,8 @@ def _take_index(a, indices, axis=None, out=None, mode="raise"):
     elif mode == "wrap" or axis is None:
         places = places % size
     if axis is None:
-        return a, np.unravel_index(places, shape)
-    return a, (slice(None),) * (axis % len(shape)) + (places,)
+        return np.unravel_index(places, shape)
+    return (slice(None),) * (axis % len(shape)) + (places,)
 
 
 def copy_index(index):
@@ -281,8 +246,12 @@ def _is_basic(part: Any) -> bool:
     return isinstance(part, int | np.integer) and not isinstance(part, bool)
 
 
-declare(ArrayBox.__getitem__, adjoint=getitem_rule, tangent=primitive_jvps[ArrayBox.__getitem__])
-declare(anp.take, adjoint=take_rule, keywords="indices axis mode")
+declare(
+    ArrayBox.__getitem__,
+    adjoint=selecting(lambda array, index: copy_index(index)),
+    tangent=primitive_jvps[ArrayBox.__getitem__],
+)
+declare(anp.take, adjoint=selecting(_take_index), keywords="indices axis mode")
 for fun, keywords in (
     (anp.transpose, "axes"),
     (anp.swapaxes, "axis1 axis2"),

@@ -122,57 +122,42 @@ def entries(a: Any, values: np.ndarray) -> Any:
     return in_dtype(chosen, values.dtype)
 
 
+def with_entries(a: Any, result: Any) -> Any:
+    """NumPy's values, or a tuple that begins with them, with the entries of an array in place."""
+    if isinstance(result, tuple):
+        return getattr(result, "_make", tuple)([entries(a, result[0]), *result[1:]])
+    return entries(a, result)
+
+
 @composed(np.unique)
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, **kwargs):
     """A value has the derivative of its first entry."""
-    options: Any = dict(return_inverse=return_inverse, return_counts=return_counts)
-    options.update(return_index=return_index, axis=axis, **kwargs)
-    result: Any = np.unique(plain(ar), **options)
+    result: Any = np.unique(
+        plain(ar), return_index, return_inverse, return_counts, axis=axis, **kwargs
+    )
     if axis is None:
-        values = entries(ar, result[0] if isinstance(result, tuple) else result)
-    else:
-        index = np.unique(plain(ar), return_index=True, axis=axis, **kwargs)[1]
-        values = anp.take(ar, index, axis=axis)
+        return with_entries(ar, result)
+    index = np.unique(plain(ar), return_index=True, axis=axis, **kwargs)[1]
+    values = anp.take(ar, index, axis=axis)
     return (values, *result[1:]) if isinstance(result, tuple) else values
 
 
-def with_values(fun, x):
-    result = fun(plain(x))
-    return result._replace(values=entries(x, result.values))
+def of_set(fun, x):
+    return with_entries(x, fun(plain(x)))
 
 
-for unique_fun in (np.unique_all, np.unique_counts, np.unique_inverse):
-    TWINS[unique_fun] = partial(with_values, unique_fun)
+OF_ONE = (np.unique_all, np.unique_counts, np.unique_inverse, np.unique_values)
+TWINS.update({fun: partial(of_set, fun) for fun in OF_ONE})
 
 
-@composed(np.unique_values)
-def unique_values(x, /):
-    return entries(x, np.unique_values(plain(x)))
+def of_sets(fun, ar1, ar2, *args, **kwargs):
+    """A value in both sets has the first array's derivative."""
+    result = fun(plain(ar1), plain(ar2), *args, **kwargs)
+    return with_entries(joined([ar1, ar2]) if fun in (np.union1d, np.setxor1d) else ar1, result)
 
 
-@composed(np.union1d)
-def union1d(ar1, ar2):
-    """A value in both has the first array's derivative, as in all functions of sets."""
-    return entries(joined([ar1, ar2]), np.union1d(plain(ar1), plain(ar2)))
-
-
-@composed(np.intersect1d)
-def intersect1d(ar1, ar2, assume_unique=False, return_indices=False):
-    options: Any = dict(assume_unique=assume_unique, return_indices=return_indices)
-    result: Any = np.intersect1d(plain(ar1), plain(ar2), **options)
-    if return_indices:
-        return (entries(ar1, result[0]), *result[1:])
-    return entries(ar1, result)
-
-
-@composed(np.setdiff1d)
-def setdiff1d(ar1, ar2, assume_unique=False):
-    return entries(ar1, np.setdiff1d(plain(ar1), plain(ar2), assume_unique))
-
-
-@composed(np.setxor1d)
-def setxor1d(ar1, ar2, assume_unique=False):
-    return entries(joined([ar1, ar2]), np.setxor1d(plain(ar1), plain(ar2), assume_unique))
+OF_TWO = (np.union1d, np.intersect1d, np.setdiff1d, np.setxor1d)
+TWINS.update({fun: partial(of_sets, fun) for fun in OF_TWO})
 
 
 @composed(np.select)

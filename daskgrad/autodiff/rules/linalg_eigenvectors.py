@@ -17,7 +17,14 @@ from autograd.core import primitive_vjps
 from autograd.extend import primitive
 from autograd.numpy import linalg
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    of_one,
+    plain,
+    shape_of,
+)
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 
 PARTS = {  # of a decomposition: vectors and values, as messages call them
@@ -139,15 +146,13 @@ def warn_of_tangents(fun: str, values: Any) -> None:
 # ----------------------------------------------------------------------------------- eigenvectors
 
 
-def eigh_adjoint(argnums, ans, args, kwargs):
-    def eigh_pullback(g):
-        def pull(values):
-            factors = autograd_tuple((values, ans[1]))
-            return primitive_vjps[linalg.eigh](argnums, factors, args, kwargs)(g)[0]
+@of_one
+def eigh_adjoint(g, ans, *args, **kwargs):
+    def pull(values):
+        factors = autograd_tuple((values, ans[1]))
+        return primitive_vjps[linalg.eigh]((0,), factors, args, kwargs)(g)[0]
 
-        return (guarded("eigh", ans[0], [g[1]], pull),)
-
-    return eigh_pullback
+    return guarded("eigh", ans[0], [g[1]], pull)
 
 
 def eigh_tangent(argnums, tangents, ans, args, kwargs):
@@ -173,15 +178,13 @@ def reciprocal_gaps(values, none=np.nan):
     return (1.0 - np.eye(size)) / anp.where(plain(gaps) == 0.0, none, gaps)
 
 
-def eig_adjoint(argnums, ans, args, kwargs):
-    def eig_pullback(g):
-        def pull(values):
-            cotangent = pull_eig(values, ans[1], g)
-            return cotangent if anp.iscomplexobj(args[0]) else anp.real(cotangent)
+@of_one
+def eig_adjoint(g, ans, a):
+    def pull(values):
+        cotangent = pull_eig(values, ans[1], g)
+        return cotangent if anp.iscomplexobj(a) else anp.real(cotangent)
 
-        return (guarded("eig", ans[0], [g[1]], pull),)
-
-    return eig_pullback
+    return guarded("eig", ans[0], [g[1]], pull)
 
 
 def pull_eig(values, vectors, g):

@@ -1,7 +1,6 @@
 """Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
@@ -21,7 +20,7 @@ from daskgrad.autodiff.rules.declaration import (
 )
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 from daskgrad.autodiff.rules.linalg_eigenvectors import eig_for_values, eigh_for_values
-from daskgrad.autodiff.rules.statistics import axes_at_end
+from daskgrad.autodiff.rules.math_reductions import axes_at_end
 from daskgrad.autodiff.rules.twins import as_array, composed
 
 # ------------------------------------------------------------------------- solutions, inverses
@@ -265,13 +264,10 @@ def multi_dot(arrays, *, out=None):
             for n in range(first, last)
         )
 
-    return product(arrays, lambda first, last: cheapest(first, last)[1], 0, len(arrays) - 1)
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return arrays[first]
+        middle = cheapest(first, last)[1]
+        return anp.dot(product(first, middle), product(middle + 1, last))
 
-
-def product(arrays: Any, division: Callable, first: int, last: int) -> Any:
-    """The product of a part of the matrices, divided as ``division`` says."""
-    if first == last:
-        return arrays[first]
-    middle = division(first, last)
-    left = product(arrays, division, first, middle)
-    return anp.dot(left, product(arrays, division, middle + 1, last))
+    return product(0, len(arrays) - 1)

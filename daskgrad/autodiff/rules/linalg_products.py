@@ -164,34 +164,22 @@ def product_rule(fun: Callable, by_first: Callable, by_second: Callable) -> Call
                 args = tuple([arg + 0j for arg in args])  # or autograd, right as it is, would warn
             return autograds(argnums, ans, args, kwargs)
         metas = [(arg.shape, arg.ndim, arg.dtype, False) for arg in args]  # as anp.metadata
-        a, b = args
-        if argnums == (0,):
-            return lambda g: (by_first(g, b, *metas),)
-        if argnums == (1,):
-            return lambda g: (by_second(g, a, *metas),)
-        return lambda g: (by_first(g, b, *metas), by_second(g, a, *metas))
+        rules = (by_first, args[1]), (by_second, args[0])
+        chosen = [rules[argnum] for argnum in argnums]
+        return lambda g: tuple([pull(g, other, *metas) for pull, other in chosen])
 
     return dot_rule
 
 
 def is_simple(a: Any, b: Any) -> bool:
-    """Whether both are vectors or matrices of one real dtype, or one of them of integers."""
-    return (
-        isinstance(a, np.ndarray)
-        and isinstance(b, np.ndarray)
-        and are_simple_dtypes(a.dtype, b.dtype)
-        and 1 <= a.ndim <= 2
-        and 1 <= b.ndim <= 2
-        and a.size > 0
-        and b.size > 0
-    )
-
-
-def are_simple_dtypes(a: np.dtype, b: np.dtype) -> bool:
-    """Beside integers in double precision a product makes no other copies than its adjoint."""
-    if a == b:
-        return a.kind == "f"
-    return {a.kind, b.kind} <= {"f", "i", "u", "b"} and np.float64 in (a, b)
+    """Whether both are vectors or matrices of one real dtype, or one of them of integers, beside
+    which in double precision a product makes no other copies than its adjoint."""
+    for operand in (a, b):
+        if not (isinstance(operand, np.ndarray) and 1 <= operand.ndim <= 2 and operand.size):
+            return False
+    if a.dtype == b.dtype:
+        return a.dtype.kind == "f"
+    return {a.dtype.kind, b.dtype.kind} <= {*"fiub"} and np.float64 in (a.dtype, b.dtype)
 
 
 def dot_by_first(g, b, a_meta, b_meta):

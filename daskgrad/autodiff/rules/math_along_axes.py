@@ -3,14 +3,20 @@
 A NaN that is ignored has the derivative zero; so has every entry of a slice of nothing but NaNs.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    linear_in_each,
+    plain,
+    shape_of,
+)
 from daskgrad.autodiff.rules.math_reductions import deviation, is_given, variance
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, recorded
 
@@ -30,24 +36,24 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return a if axis is None else anp.moveaxis(a, -1, axis)
 
 
-def cumulative(name: str, cumulate: Callable, neutral: float) -> None:
-    """The array API's names, which may begin with the sum or product of nothing."""
-
-    def program(x, *, axis=None, dtype=None, out=None, include_initial=False):
-        axis = 0 if axis is None else axis
-        total = cumulate(x, axis=axis, dtype=dtype)
-        if not include_initial:
-            return total
-        shape = list(shape_of(x))
-        shape[axis] = 1
-        return anp.concatenate([np.full(shape, neutral), total], axis=axis)
-
-    if hasattr(anp, name):  # since NumPy 2.1
-        declare(getattr(anp, name), program=program, keywords="axis dtype include_initial")
+def cumulative(fun, neutral, x, *, axis=None, dtype=None, out=None, include_initial=False):
+    """The array API's functions, which may begin with the sum or product of nothing."""
+    axis = 0 if axis is None else axis
+    total = fun(x, axis=axis, dtype=dtype)
+    if not include_initial:
+        return total
+    shape = list(shape_of(x))
+    shape[axis] = 1
+    return anp.concatenate([np.full(shape, neutral), total], axis=axis)
 
 
-cumulative("cumulative_sum", anp.cumsum, 0.0)
-cumulative("cumulative_prod", anp.cumprod, 1.0)
+if hasattr(anp, "cumulative_sum"):  # since NumPy 2.1
+    for fun, twin, neutral in (
+        (anp.cumulative_sum, anp.cumsum, 0.0),
+        (anp.cumulative_prod, anp.cumprod, 1.0),
+    ):
+        program = partial(cumulative, twin, neutral)
+        declare(fun, program=program, keywords="axis dtype include_initial")
 
 # ---------------------------------------------------------------------------------------- NaNs
 
@@ -92,9 +98,6 @@ for fun, twin in ((anp.nanvar, variance), (anp.nanstd, deviation)):
 
 # -------------------------------------------------------------------------------------------------
 # Filters: functions of plain NumPy that interpolate, integrate, convolve or count.
-
-TWINS[np.diff] = by_position(np.diff, anp.diff, 5)
-TWINS[np.linspace] = by_position(np.linspace, anp.linspace, 2)
 
 # ------------------------------------------------------------------------------- interpolation
 
@@ -161,7 +164,7 @@ def ediff1d(ary, to_end=None, to_begin=None):
 # --------------------------------------------------------------------------------- convolution
 
 
-def middle(first: Any, second: Any, mode: str) -> slice:
+def middle(first: Any, second: Any, mode: str = "full") -> slice:
     """The part of the full convolution that a mode returns."""
     short, long = sorted([np.size(plain(first)), np.size(plain(second))])
     if mode not in ("full", "same", "valid"):
@@ -175,8 +178,8 @@ def middle(first: Any, second: Any, mode: str) -> slice:
 
 def convolve_adjoint(argnums, ans, args, kwargs):
     """By each vector: the cotangent convolved with the other one, reversed."""
-    a, v, mode = convolve_arguments(*args, **kwargs)
-    part, count = middle(a, v, mode), np.size(plain(a)) + np.size(plain(v)) - 1
+    a, v = args[:2]
+    part, count = middle(*args, **kwargs), np.size(plain(a)) + np.size(plain(v)) - 1
     before, after = np.zeros(part.start), np.zeros(count - part.stop)
 
     def convolve_pullback(g):
@@ -192,17 +195,12 @@ def convolve_adjoint(argnums, ans, args, kwargs):
     return convolve_pullback
 
 
-def convolve_arguments(a: Any, v: Any, mode: str = "full") -> tuple[Any, Any, str]:
-    return as_array(a), as_array(v), mode
-
-
-def convolve_tangent(argnums, tangents, ans, args, kwargs):
-    a, v, mode = convolve_arguments(*args, **kwargs)
-    pairs = zip(argnums, tangents, strict=True)
-    return sum([anp.convolve(*((t, v), (a, t))[argnum], mode) for argnum, t in pairs])
-
-
-declare(anp.convolve, adjoint=convolve_adjoint, tangent=convolve_tangent, keywords="mode")
+declare(
+    anp.convolve,
+    adjoint=convolve_adjoint,
+    tangent=linear_in_each(anp.convolve),
+    keywords="mode",
+)
 TWINS[np.convolve] = by_position(np.convolve, anp.convolve, 2)
 
 

@@ -29,7 +29,7 @@ from daskgrad.autodiff.rules.declaration import (
     quick,
     shape_of,
 )
-from daskgrad.autodiff.rules.twins import composed
+from daskgrad.autodiff.rules.twins import TWINS, recorded
 
 
 def is_given(value: Any) -> bool:
@@ -83,12 +83,6 @@ def kept_shape(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> tupl
     return tuple([1 if n in axes or n - len(shape) in axes else m for n, m in enumerate(shape)])
 
 
-def count_of_terms(shape: Sequence[int], axis: int | tuple[int, ...] | None) -> np.integer:
-    """How many entries of an array are added up in each sum over these axes."""
-    kept = kept_shape(shape, axis)
-    return np.prod([m for m, n in zip(shape, kept, strict=True) if m != n], dtype=int)
-
-
 @functools.lru_cache(maxsize=1024)
 def spread_pullback(
     shape: tuple, dtype: np.dtype, axis: int | tuple[int, ...] | None, is_mean: bool
@@ -96,7 +90,7 @@ def spread_pullback(
     """Spreads a cotangent over the summed axes; ``g + 0`` is autograd's. It holds no array, and is
     one object for all sums alike."""
     kept = kept_shape(shape, axis)
-    terms = count_of_terms(shape, axis) if is_mean else None
+    terms = np.prod([m for m, n in zip(shape, kept, strict=True) if m != n], dtype=int)
 
     def sum_pullback(g):
         if not is_plain(g):
@@ -216,21 +210,26 @@ def deviation(*args, **kwargs):
     return anp.where(is_zero, 0.0, anp.sqrt(anp.where(is_zero, 1.0, square)))
 
 
-@composed(np.var)
-def var_with_mean(*args, **kwargs):
+def with_mean(fun: Callable, program: Callable) -> Callable:
     """Takes a traced ``mean=``, too: primitives look for boxes by position alone."""
-    return (variance if isbox(kwargs.get("mean")) else anp.var)(*args, **kwargs)
+    return lambda *args, **kwargs: (program if isbox(kwargs.get("mean")) else fun)(*args, **kwargs)
 
 
-@composed(np.std)
-def std_with_mean(*args, **kwargs):
-    return (deviation if isbox(kwargs.get("mean")) else anp.std)(*args, **kwargs)
-
-
-ArrayBox.var, ArrayBox.std = var_with_mean, std_with_mean
+TWINS[np.var] = ArrayBox.var = with_mean(anp.var, variance)
+TWINS[np.std] = ArrayBox.std = with_mean(anp.std, deviation)
 
 
 # ----------------------------------------------------------------------------- extremes
+
+
+def axes_at_end(a, axis):
+    """An array with the axes that are reduced as its last one; ``None`` for all."""
+    if axis is None:
+        return anp.ravel(a)
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
+    kept = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
+    return anp.reshape(a, (*kept, -1))
 
 
 def normal_axes(axis, ndim):
@@ -310,17 +309,13 @@ def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=1.0, where=
     initial = initial if is_given(initial) else 1.0
     a = anp.where(where, a, 1.0) if is_given(where) else a
     shape = np.prod(plain(a), axis=axis, keepdims=keepdims).shape
-    ndim = np.ndim(plain(a))
-    axis = axis if ndim else None
-    axes = range(ndim) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
-    factors = anp.moveaxis(a, tuple(axes), tuple(range(len(axes))))
-    kept = shape_of(factors)[len(axes) :]
-    factors = anp.reshape(factors, (-1, *kept))
-    while (count := shape_of(factors)[0]) > 1:
+    factors = axes_at_end(a, axis if np.ndim(plain(a)) else None)
+    while (count := shape_of(factors)[-1]) > 1:
         half = count // 2
-        pairs = factors[:half] * factors[half : 2 * half]
-        factors = anp.concatenate([pairs, factors[2 * half :]]) if count % 2 else pairs
-    factors = factors if count else np.ones((1, *kept))
+        pairs = factors[..., :half] * factors[..., half : 2 * half]
+        others = factors[..., 2 * half :]
+        factors = anp.concatenate([pairs, others], axis=-1) if count % 2 else pairs
+    factors = factors if count else np.ones((*shape_of(factors)[:-1], 1))
     return anp.reshape(factors, shape) * initial
 
 
@@ -332,7 +327,7 @@ def diff_needed(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     return is_given(prepend) or is_given(append) or not 0 < n < shape_of(a)[axis]
 
 
-@equivalent(anp.diff, needed=diff_needed, arrays=5, keywords="n axis prepend append")
+@recorded(np.diff, needed=diff_needed, arrays=5, keywords="n axis prepend append")
 def diff(a, n=1, axis=-1, prepend=np._NoValue, append=np._NoValue):
     if n == 0:
         return a * 1.0

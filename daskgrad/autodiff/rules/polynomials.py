@@ -11,6 +11,7 @@ from daskgrad.autodiff.rules.declaration import (
     Refusal,
     adjoint_of,
     declare,
+    each_of,
     equivalent,
     plain,
     shape_of,
@@ -36,24 +37,19 @@ def vander_adjoint(argnums, ans, args, kwargs):
 TWINS[np.vander] = by_position(np.vander, anp.vander, 1)
 
 
-@adjoint_of(anp.polyval)
-def polyval_adjoint(argnums, ans, args, kwargs):
-    p, x = args
-    degree = len(plain(p)) - 1
-
-    def by_coefficients(g):
-        sums, term = [], g
-        for _ in range(degree + 1):
-            sums.append(anp.sum(term))
-            term = term * x
-        return anp.stack(sums[::-1])
-
-    def by_place(g):
-        return g * anp.polyval(polyder(p), x) if degree > 0 else 0.0 * g * x
-
-    return lambda g: tuple([by_place(g) if argnum else by_coefficients(g) for argnum in argnums])
+def by_coefficients(g, p, x):
+    sums, term = [], g
+    for _ in range(len(plain(p))):
+        sums.append(anp.sum(term))
+        term = term * x
+    return anp.stack(sums[::-1])
 
 
+def by_place(g, p, x):
+    return g * anp.polyval(polyder(p), x) if len(plain(p)) > 1 else 0.0 * g * x
+
+
+declare(anp.polyval, adjoint=each_of(by_coefficients, by_place))
 TWINS[np.polyval] = by_position(np.polyval, anp.polyval, 2)
 
 

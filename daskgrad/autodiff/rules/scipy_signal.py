@@ -11,7 +11,14 @@ import numpy as np
 import scipy.signal
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import added, declare, each_of, plain, shape_of, sum_of
+from daskgrad.autodiff.rules.declaration import (
+    added,
+    declare,
+    each_of,
+    linear_in_each,
+    plain,
+    shape_of,
+)
 
 METHODS: dict[str, Callable] = {
     **{method: scipy.signal.convolve for method in ("auto", "direct", "fft")},
@@ -49,10 +56,7 @@ def convolution_by_b(g, a, b, mode, by, axes):
 declare(
     convolution,
     adjoint=each_of(convolution_by_a, convolution_by_b),
-    tangent=sum_of(
-        lambda t, a, b, *options: convolution(t, b, *options),
-        lambda t, a, b, *options: convolution(a, t, *options),
-    ),
+    tangent=linear_in_each(convolution),
 )
 
 # ----------------------------------------------------------------------------------- filters

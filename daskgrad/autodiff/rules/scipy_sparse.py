@@ -15,11 +15,10 @@ from autograd.extend import primitive
 
 from daskgrad.autodiff.rules.declaration import (
     added,
-    adjoint_of,
     declare,
     each_of,
+    linear_in_each,
     plain,
-    sum_of,
     unboxed,
 )
 from daskgrad.autodiff.rules.twins import operand
@@ -55,11 +54,9 @@ def constant_product_adjoint(argnums, ans, args, kwargs):
     return lambda g: (anp.reshape(constant_product(turned, anp.reshape(g, of_product)), of_x),)
 
 
-def constant_product_tangent(argnums, tangents, ans, args, kwargs):
-    return constant_product(args[0], tangents[0])
-
-
-declare(constant_product, adjoint=constant_product_adjoint, tangent=constant_product_tangent)
+declare(
+    constant_product, adjoint=constant_product_adjoint, tangent=linear_in_each(constant_product)
+)
 
 # ----------------------------------------------------------------------------- traced entries
 
@@ -77,10 +74,7 @@ declare(
         lambda g, data, x, pattern: sampled(g, x, pattern),
         lambda g, data, x, pattern: product(data, g, pattern.T),
     ),
-    tangent=sum_of(
-        lambda t, data, x, pattern: product(t, x, pattern),
-        lambda t, data, x, pattern: product(data, t, pattern),
-    ),
+    tangent=linear_in_each(product),
 )
 
 
@@ -101,10 +95,7 @@ declare(
         lambda g, u, v, pattern: product(g, v, pattern),
         lambda g, u, v, pattern: product(g, u, pattern.T),
     ),
-    tangent=sum_of(
-        lambda t, u, v, pattern: sampled(t, v, pattern),
-        lambda t, u, v, pattern: sampled(u, t, pattern),
-    ),
+    tangent=linear_in_each(sampled),
 )
 
 
@@ -114,10 +105,11 @@ def dense(data: Any, pattern: Pattern) -> Any:
     return pattern.matrix(data).toarray()
 
 
-@adjoint_of(dense, tangent=sum_of(lambda t, data, pattern: dense(t, pattern)))
-def dense_adjoint(argnums, ans, args, kwargs):
-    rows, columns, _ = args[1]
-    return lambda g: (g[rows, columns],)
+declare(
+    dense,
+    adjoint=each_of(lambda g, data, pattern: g[pattern.rows, pattern.columns]),
+    tangent=linear_in_each(dense),
+)
 
 
 # ---------------------------------------------------------------------------------- solutions

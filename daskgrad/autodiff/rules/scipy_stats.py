@@ -1,6 +1,7 @@
 """SciPy's distributions; imported once autograd's modules for them are."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -10,9 +11,8 @@ from autograd.numpy.numpy_vjps import unbroadcast_f
 from autograd.scipy import special, stats
 
 from daskgrad.autodiff.rules.declaration import declare, plain, shape_of
-from daskgrad.autodiff.rules.special_distributions import t_by_df
+from daskgrad.autodiff.rules.special_distributions import beta_by, gamma_by_a, t_by_df
 from daskgrad.autodiff.rules.special_errors import log_ndtr_slope
-from daskgrad.autodiff.rules.special_incomplete import beta_by, gamma_by_a
 
 Slopes = Mapping[int, Callable]  # by the numbers of the arguments: slope(ans, *args)
 
@@ -112,18 +112,17 @@ with_slopes(
 )
 
 
-def of_rows(fun: Callable) -> None:
+def of_rows(fun, x, *args, **kwargs):
     """autograd's rules hold for points in the rows of a matrix, and for one point."""
-
-    def needed(x: Any, *args: Any, **kwargs: Any) -> bool:
-        return np.ndim(plain(x)) > 2
-
-    def program(x, *args, **kwargs):
-        *shape, dimension = shape_of(x)
-        return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
-
-    declare(fun, program=program, needed=needed, arrays=3, keywords="allow_singular")
+    *shape, dimension = shape_of(x)
+    return anp.reshape(fun(anp.reshape(x, (-1, dimension)), *args, **kwargs), shape)
 
 
-of_rows(stats.multivariate_normal.logpdf)
-of_rows(stats.multivariate_normal.pdf)
+for fun in (stats.multivariate_normal.logpdf, stats.multivariate_normal.pdf):
+    declare(
+        fun,
+        program=partial(of_rows, fun),
+        needed=lambda x, *args, **kwargs: np.ndim(plain(x)) > 2,
+        arrays=3,
+        keywords="allow_singular",
+    )

@@ -28,6 +28,7 @@ from daskgrad.autodiff.rules.declaration import (
 )
 from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
 from daskgrad.autodiff.rules.math_reductions import extreme_needed, normal_axes
+from daskgrad.autodiff.values.trees import substitute
 
 ORDER, DEGREE, PARAMETER = "the order", "the degree", "a parameter"
 COUNT = "a number of trials"
@@ -73,23 +74,22 @@ def declare_slopes(fun: Callable, row: Row) -> None:
     KNOWN.add(fun)
 
 
-def inverse(row: Row, arguments: Callable, solved: int, order: Sequence[int | None]) -> list[Any]:
-    """The slopes of the function that solves ``f(args) = y`` for one of them; ``row`` has f's
-    slopes, ``arguments(ans, *args)`` its arguments, ``order`` their places in f, None for y."""
+def inverse(row: Row, solved: int) -> list[Any]:
+    """The slopes of the function that solves ``f(args) = y`` for one of them, and has y in its
+    place; ``row`` has f's slopes."""
 
-    def slope_by(place: int | None) -> Callable | str:
-        if place is not None and (isinstance(row[place], str) or row[place] is zero):
+    def slope_by(place: int) -> Callable | str:
+        if isinstance(row[place], str) or row[place] is zero:
             return row[place]
 
         def slope(ans, *args):
-            original = arguments(ans, *args)
-            y = args[order.index(None)]
+            y, original = args[solved], substitute(args, [solved], [ans])
             steep = row[solved](y, *original)
-            return 1.0 / steep if place is None else -row[place](y, *original) / steep
+            return 1.0 / steep if place == solved else -row[place](y, *original) / steep
 
         return slope
 
-    return [slope_by(place) for place in order]
+    return list(map(slope_by, range(len(row))))
 
 
 def choose(near, x, inside, outside, at, away):

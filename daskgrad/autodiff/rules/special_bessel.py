@@ -193,15 +193,15 @@ def mathieu(value: str, is_modified: bool = False) -> Row:
     return [ORDER, PARAMETER, slope]
 
 
-def spheroidal(kind: str, sign: float, has_value: bool) -> Row:
+def spheroidal(name: str, has_value: bool) -> Row:
     """(1 - s x²) y'' = 2 s x y' - (λ - c² x² - m² / (1 - s x²)) y for the angular functions, with
     -c² for the oblate ones (DLMF 30.2.1); their radial ones are of an imaginary x (30.11)."""
-    oblate_radial = kind == "obl_rad"
+    sign = 1.0 if name.startswith("pro") else -1.0
 
     def slope(ans, m, n, c, *others):
         x = others[-1]
-        value = others[0] if has_value else getattr(special, f"{kind[:3]}_cv")(m, n, c)
-        if oblate_radial:
+        value = others[0] if has_value else getattr(special, f"{name[:3]}_cv")(m, n, c)
+        if name.startswith("obl_rad"):
             whole = 1.0 + x**2
             force = (value - c**2 * x**2 - m**2 / whole) * ans[0]
             return ans[1], (force - 2.0 * x * ans[1]) / whole
@@ -212,16 +212,7 @@ def spheroidal(kind: str, sign: float, has_value: bool) -> Row:
     return [ORDER, ORDER, PARAMETER, *["the eigenvalue"] * has_value, slope]
 
 
-SPHEROIDAL = [
-    (f"{kind}{number}", kind, sign)
-    for kind, sign, numbers in (
-        ("pro_ang", 1.0, "1"),
-        ("pro_rad", 1.0, "12"),
-        ("obl_ang", -1.0, "1"),
-        ("obl_rad", -1.0, "12"),
-    )
-    for number in numbers
-]
+SPHEROIDAL = "pro_ang1 pro_rad1 pro_rad2 obl_ang1 obl_rad1 obl_rad2".split()
 
 enter(
     {
@@ -236,7 +227,7 @@ enter(
         **dict.fromkeys(("mathieu_modsem1", "mathieu_modsem2"), mathieu("mathieu_b", True)),
         "pro_cv": [ORDER, ORDER, PARAMETER],
         "obl_cv": [ORDER, ORDER, PARAMETER],
-        **{name: spheroidal(kind, sign, False) for name, kind, sign in SPHEROIDAL},
-        **{f"{name}_cv": spheroidal(kind, sign, True) for name, kind, sign in SPHEROIDAL},
+        **{name: spheroidal(name, False) for name in SPHEROIDAL},
+        **{f"{name}_cv": spheroidal(name, True) for name in SPHEROIDAL},
     }
 )

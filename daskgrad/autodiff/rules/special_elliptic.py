@@ -4,14 +4,14 @@ The formulas divide by the parameter m; where it is small, power series take the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 
 from daskgrad.autodiff.rules.declaration import Refusal, plain
-from daskgrad.autodiff.rules.special import choose, enter, polynomial, special
+from daskgrad.autodiff.rules.special import Row, choose, enter, polynomial, special
 
 NEAR, AWAY = 0.1, 0.5
 FIRST = [math.comb(2 * n, n) / 4.0**n for n in range(20)]  # of (1 - m)^(-1/2)
@@ -34,15 +34,17 @@ def k_by_m(m, complement, k, e):
     return anp.where(near, polynomial(series(FIRST), anp.where(near, m, 0.0)), far)
 
 
+def by_m(m: Any, inside: Callable, outside: Callable) -> Any:
+    """``outside(m)``, or ``inside(m)`` where m is small."""
+    return choose(np.abs(plain(m)) < NEAR, m, inside, outside, 0.0, AWAY)
+
+
 def e_slope(ans, m):
     """dE/dm (DLMF 19.4.2)."""
-    return choose(
-        np.abs(plain(m)) < NEAR,
+    return by_m(
         m,
         lambda m: polynomial(series(SECOND), m),
         lambda m: (special.ellipe(m) - special.ellipk(m)) / (2.0 * m),
-        0.0,
-        AWAY,
     )
 
 
@@ -65,18 +67,15 @@ def f_by_m(phi, m):
         parts = special.ellipeinc(phi, m) / (1.0 - m) - special.ellipkinc(phi, m)
         return (parts - 0.5 * m * anp.sin(2.0 * phi) / ((1.0 - m) * root)) / (2.0 * m)
 
-    return choose(np.abs(plain(m)) < NEAR, m, lambda m: powers(FIRST, phi, m), far, 0.0, AWAY)
+    return by_m(m, lambda m: powers(FIRST, phi, m), far)
 
 
 def e_by_m(phi, m):
     """dE(φ, m)/dm (DLMF 19.4.6)."""
-    return choose(
-        np.abs(plain(m)) < NEAR,
+    return by_m(
         m,
         lambda m: powers(SECOND, phi, m),
         lambda m: (special.ellipeinc(phi, m) - special.ellipkinc(phi, m)) / (2.0 * m),
-        0.0,
-        AWAY,
     )
 
 
@@ -148,6 +147,15 @@ def rc_by_x(ans, x, y):
     return -(0.5 * ans + y * rc_by_y(ans, x, y)) / x
 
 
+def symmetric(count: int, slope: Callable) -> Row:
+    """The slopes by as many first arguments, among which f is symmetric, from its slope by x."""
+
+    def by(n: int) -> Callable:
+        return lambda ans, *args: slope(ans, *args[n:count], *args[:n], *args[count:])
+
+    return list(map(by, range(count)))
+
+
 def rd_slope(ans, x, y, z):
     """By x (DLMF 19.18.1 in partial fractions)."""
     require_distinct("elliprd", x, z)
@@ -170,7 +178,7 @@ def rj_by_p(ans, x, y, z, p):
     return -(1.5 * ans + parts + z * rj_slope(ans, z, x, y, p)) / p
 
 
-def rg_slope(x, y, z):
+def rg_slope(ans, x, y, z):
     """By x, of R_G = ¼ ∫ Σ x/(t + x) t dt / s(t) (DLMF 19.23.7)."""
     return 0.25 * (special.elliprf(x, y, z) - x * special.elliprd(y, z, x) / 3.0)
 
@@ -178,26 +186,9 @@ def rg_slope(x, y, z):
 enter(
     {
         "elliprc": [rc_by_x, rc_by_y],
-        "elliprf": [
-            lambda ans, x, y, z: special.elliprd(y, z, x) / -6.0,
-            lambda ans, x, y, z: special.elliprd(z, x, y) / -6.0,
-            lambda ans, x, y, z: special.elliprd(x, y, z) / -6.0,
-        ],
-        "elliprd": [
-            lambda ans, x, y, z: rd_slope(ans, x, y, z),
-            lambda ans, x, y, z: rd_slope(ans, y, x, z),
-            rd_by_z,
-        ],
-        "elliprg": [
-            lambda ans, x, y, z: rg_slope(x, y, z),
-            lambda ans, x, y, z: rg_slope(y, z, x),
-            lambda ans, x, y, z: rg_slope(z, x, y),
-        ],
-        "elliprj": [
-            lambda ans, x, y, z, p: rj_slope(ans, x, y, z, p),
-            lambda ans, x, y, z, p: rj_slope(ans, y, z, x, p),
-            lambda ans, x, y, z, p: rj_slope(ans, z, x, y, p),
-            rj_by_p,
-        ],
+        "elliprf": symmetric(3, lambda ans, x, y, z: special.elliprd(y, z, x) / -6.0),
+        "elliprd": [*symmetric(2, rd_slope), rd_by_z],
+        "elliprg": symmetric(3, rg_slope),
+        "elliprj": [*symmetric(3, rj_slope), rj_by_p],
     }
 )

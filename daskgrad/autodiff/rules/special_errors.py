@@ -1,6 +1,7 @@
 """SciPy's error functions, elementary ones, and functions of information theory: their slopes."""
 
 import math
+from collections.abc import Callable
 
 import autograd.numpy as anp
 import numpy as np
@@ -29,30 +30,15 @@ def normal_density(x):
     return anp.exp(-0.5 * x**2) / ROOT_2PI
 
 
-def erfcx_slope(ans, x):
-    if anp.iscomplexobj(x):
-        return 2.0 * x * special.erfcx(x) - 2.0 / ROOT_PI
-    return choose(
-        plain(x) > FAR,
-        x,
-        lambda x: 2.0 / ROOT_PI * tail(-1.0, x),
-        lambda x: 2.0 * x * special.erfcx(x) - 2.0 / ROOT_PI,
-        2.0 * FAR,
-        0.0,
-    )
+def with_tail(size: Callable, near: Callable, far: Callable) -> Callable:
+    """The slope ``near(x)``; of real numbers ``far(x)`` where their ``size`` is beyond FAR."""
 
+    def slope(ans, x):
+        if anp.iscomplexobj(x):
+            return near(x)
+        return choose(size(plain(x)) > FAR, x, far, near, 2.0 * FAR, 0.0)
 
-def dawsn_slope(ans, x):
-    if anp.iscomplexobj(x):
-        return 1.0 - 2.0 * x * special.dawsn(x)
-    return choose(
-        np.abs(plain(x)) > FAR,
-        x,
-        lambda x: -tail(1.0, x),
-        lambda x: 1.0 - 2.0 * x * special.dawsn(x),
-        2.0 * FAR,
-        0.0,
-    )
+    return slope
 
 
 def log_ndtr_slope(ans, x):
@@ -85,10 +71,18 @@ enter(
         "ndtr": [lambda ans, x: normal_density(x)],
         "log_ndtr": [log_ndtr_slope],
         "ndtri": [lambda ans, y: ROOT_2PI * anp.exp(0.5 * ans**2)],
-        "ndtri_exp": inverse([log_ndtr_slope], lambda ans, y: (ans,), 0, [None]),
-        "erfcx": [erfcx_slope],
+        "ndtri_exp": inverse([log_ndtr_slope], 0),
+        "erfcx": [
+            with_tail(
+                np.positive,
+                lambda x: 2.0 * x * special.erfcx(x) - 2.0 / ROOT_PI,
+                lambda x: 2.0 / ROOT_PI * tail(-1.0, x),
+            )
+        ],
         "erfi": [lambda ans, x: 2.0 / ROOT_PI * anp.exp(x**2)],
-        "dawsn": [dawsn_slope],
+        "dawsn": [
+            with_tail(np.abs, lambda x: 1.0 - 2.0 * x * special.dawsn(x), lambda x: -tail(1.0, x))
+        ],
         "wofz": [lambda ans, z: 2j / ROOT_PI - 2.0 * z * ans],
         "voigt_profile": [
             lambda ans, x, s, g: anp.real(voigt(x, s, g)[1]) / (2.0 * ROOT_PI * s**2),

@@ -5,6 +5,7 @@ NaN has the value NaN, and NaNs as derivative.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -12,21 +13,18 @@ import numpy as np
 from autograd.extend import primitive
 from autograd.tracer import isbox
 
-from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain, shape_of
-from daskgrad.autodiff.rules.math_reductions import is_given
+from daskgrad.autodiff.rules.declaration import (
+    Refusal,
+    declare,
+    equivalent,
+    linear_in_each,
+    plain,
+    shape_of,
+)
+from daskgrad.autodiff.rules.math_reductions import axes_at_end, is_given
 from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed, within
 
 # ----------------------------------------------------------------------------------- quantiles
-
-
-def axes_at_end(a, axis):
-    """An array with the axes that are reduced as its last one; ``None`` for all."""
-    if axis is None:
-        return anp.ravel(a)
-    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
-    kept = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
-    return anp.reshape(a, (*kept, -1))
 
 
 SLOPES = {  # method -> how fast the rank of a quantile grows with q, less the number of entries
@@ -55,52 +53,48 @@ def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[
     return ranks_at, ranks_at + slope * (q - plain(q))
 
 
-def quantile_program(numpys: Callable, unit: float) -> Callable:
-    def program(
-        a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, **kwargs
-    ):
-        keepdims = is_given(keepdims) and keepdims
-        reduced = np.sum(plain(a), axis=axis, keepdims=keepdims)
-        shape = shape_of(q) + reduced.shape
-        a = axes_at_end(a, axis)
-        values = plain(a)
-        order = np.argsort(values, axis=-1, kind="stable")
-        places = np.take_along_axis(np.arange(values.size).reshape(values.shape), order, -1)
-        plain_rank, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
-        lower, upper = (
-            np.nan_to_num(end(plain_rank)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
-        )
-        places = np.broadcast_to(places, plain_rank.shape + places.shape[-1:])
-        below, above = (
-            anp.ravel(a)[np.take_along_axis(places, end, -1)[..., 0]] for end in (lower, upper)
-        )
-        part = rank - lower[..., 0]
-        return anp.reshape(below * (1.0 - part) + above * part, shape)
+def quantile(
+    numpys: Callable,
+    unit: float,
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Any:
+    keepdims = is_given(keepdims) and keepdims
+    reduced = np.sum(plain(a), axis=axis, keepdims=keepdims)
+    shape = shape_of(q) + reduced.shape
+    a = axes_at_end(a, axis)
+    values = plain(a)
+    order = np.argsort(values, axis=-1, kind="stable")
+    places = np.take_along_axis(np.arange(values.size).reshape(values.shape), order, -1)
+    plain_rank, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
+    lower, upper = (
+        np.nan_to_num(end(plain_rank)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
+    )
+    places = np.broadcast_to(places, plain_rank.shape + places.shape[-1:])
+    below, above = (
+        anp.ravel(a)[np.take_along_axis(places, end, -1)[..., 0]] for end in (lower, upper)
+    )
+    part = rank - lower[..., 0]
+    return anp.reshape(below * (1.0 - part) + above * part, shape)
 
-    return program
+
+def median(numpys, a, axis=None, out=None, overwrite_input=False, keepdims=False):
+    return quantile(numpys, 1.0, a, 0.5, axis, keepdims=keepdims)
 
 
-for fun, numpys, unit in (
-    (anp.quantile, np.quantile, 1.0),
-    (anp.percentile, np.quantile, 100.0),
-    (anp.nanquantile, np.nanquantile, 1.0),
-    (anp.nanpercentile, np.nanquantile, 100.0),
+for numpys, of_units, of_hundreds, middle in (
+    (np.quantile, anp.quantile, anp.percentile, anp.median),
+    (np.nanquantile, anp.nanquantile, anp.nanpercentile, anp.nanmedian),
 ):
-    program = quantile_program(numpys, unit)
-    declare(fun, program=program, arrays=2, keywords="q axis method keepdims")
-
-
-def median_rule(fun: Callable, numpys: Callable) -> None:
-    quantile = quantile_program(numpys, 1.0)
-
-    def program(a, axis=None, out=None, overwrite_input=False, keepdims=False):
-        return quantile(a, 0.5, axis, keepdims=keepdims)
-
-    declare(fun, program=program, keywords="axis keepdims")
-
-
-median_rule(anp.median, np.quantile)
-median_rule(anp.nanmedian, np.nanquantile)
+    for fun, unit in ((of_units, 1.0), (of_hundreds, 100.0)):
+        program = partial(quantile, numpys, unit)
+        declare(fun, program=program, arrays=2, keywords="q axis method keepdims")
+    declare(middle, program=partial(median, numpys), keywords="axis keepdims")
 
 
 @equivalent(anp.ptp, keywords="axis keepdims")
@@ -195,11 +189,12 @@ def bincount_adjoint(argnums, ans, args, kwargs):
     return lambda g: tuple([g[x] for _ in argnums])
 
 
-def bincount_tangent(argnums, tangents, ans, args, kwargs):
-    return anp.bincount(args[0], tangents[0], *args[2:], **kwargs)
-
-
-declare(anp.bincount, adjoint=bincount_adjoint, tangent=bincount_tangent, keywords="minlength")
+declare(
+    anp.bincount,
+    adjoint=bincount_adjoint,
+    tangent=linear_in_each(anp.bincount),
+    keywords="minlength",
+)
 TWINS[np.bincount] = lambda x, weights=None, minlength=0: anp.bincount(
     plain(x), as_array(weights), minlength
 )

@@ -108,15 +108,12 @@ def joined(arrays: Any) -> Any:
 # Constants: functions that are constant between their jumps, and that autograd does not know.
 
 
-def declare_constant(fun: Callable) -> None:
+for fun in (
+    *(anp.signbit, anp.spacing, anp.digitize, anp.isin, anp.nanargmax, anp.nanargmin),
+    *(anp.lexsort, linalg.matrix_rank),
+):
     for node in (VJPNode, JVPNode):
         register_notrace(node, fun)
-
-
-for fun in (anp.signbit, anp.spacing, anp.digitize, anp.isin, anp.nanargmax, anp.nanargmin):
-    declare_constant(fun)
-for fun in (anp.lexsort, linalg.matrix_rank):
-    declare_constant(fun)
 
 
 @composed(np.lexsort)

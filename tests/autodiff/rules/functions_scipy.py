@@ -32,37 +32,10 @@ def ufunc(name, inputs, refused=None, **options):
 
 for name in ("psi", "digamma"):
     ufunc(name, ARRAYS, reasons={"complex": "its derivative, polygamma, is of real numbers"})
-for name in (
-    "gamma",
-    "gammaln",
-    "rgamma",
-    "j0",
-    "y0",
-    "j1",
-    "y1",
-    "i0",
-    "i1",
-    "erf",
-    "erfc",
-    "erfinv",
-    "logit",
-    "expit",
-):
+for name in "gamma gammaln rgamma j0 j1 i0 i1 erf erfc erfinv expit".split():
+    ufunc(name, ARRAYS + SIGNED)
+for name in ("y0", "y1", "logit"):
     ufunc(name, ARRAYS)
-for name in (
-    "gamma",
-    "gammaln",
-    "rgamma",
-    "j0",
-    "j1",
-    "i0",
-    "i1",
-    "erf",
-    "erfc",
-    "erfinv",
-    "expit",
-):
-    ufunc(name, SIGNED)
 ufunc("rgamma", [(np.array([-2.0, -1.0, 0.0, 0.3]),)])
 ufunc("erfcinv", ARRAYS)
 ufunc("gammasgn", ARRAYS + SIGNED)
@@ -91,23 +64,15 @@ DISTRIBUTION = {"complex": "of real numbers"}
 SHIFTED = {"loc": 1, "scale": 2.0}  # autograd has no rule for these
 for name in ("pdf", "cdf", "sf", "logpdf", "logcdf", "logsf"):
     function(getattr(stats.norm, name), SCALED, reasons=DISTRIBUTION, name=f"norm.{name}")
-for name in ("pdf", "logpdf"):
+for name in ("pdf", "logpdf", "cdf", "logcdf"):
     function(getattr(stats.t, name), [(x, m + 2.0) for x, m,
         _ in TRIPLES] + [(x, m + 2.0, s, x + 1.0) for x, m, s in TRIPLES], reasons=DISTRIBUTION,
         name=f"t.{name}")
-for name in ("cdf", "logcdf"):
-    function(getattr(stats.t, name), [(x, m + 2.0) for x, m,
-        _ in TRIPLES] + [(x, m + 2.0, s, x + 1.0) for x, m, s in TRIPLES], reasons=DISTRIBUTION,
-        name=f"t.{name}")
-for name in ("pdf", "logpdf"):
+for name in ("pdf", "logpdf", "cdf"):
     function(getattr(stats.beta, name), TRIPLES, refused=SHIFTED, reasons=DISTRIBUTION,
         name=f"beta.{name}")
-function(stats.beta.cdf, TRIPLES, refused=SHIFTED, reasons=DISTRIBUTION, name="beta.cdf")
-for name in ("pdf", "logpdf"):
     function(getattr(stats.gamma, name), PAIRS, refused=SHIFTED, reasons=DISTRIBUTION,
         name=f"gamma.{name}")
-function(stats.gamma.cdf, PAIRS, refused=SHIFTED, reasons=DISTRIBUTION, name="gamma.cdf")
-for name in ("pdf", "logpdf", "cdf"):
     function(getattr(stats.chi2, name), [*PAIRS, (A, 3), (V, np.array([1, 2, 3, 4]))],
         refused=SHIFTED, reasons=DISTRIBUTION, name=f"chi2.{name}")
 for name in ("pmf", "logpmf", "cdf"):

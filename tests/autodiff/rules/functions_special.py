@@ -113,47 +113,26 @@ HALF, POSITIVE = Held(at(0.5, 1.2, 2.0, 0.0)), Held(at(0.5, 1.2, 2.0, 1.0))
 ONE, TWO, THREE = (Held(np.array(n)) for n in (1.0, 2.0, 3.0))
 REAL = "of real numbers, or not holomorphic"
 
-enter(
-    [
-        *[(name, (2, Y), (HALF, Y)) for name in ("yv", "kv", "kve", "hankel1", "hankel2")],
-        *[(name, (2, Y), (HALF, Y)) for name in ("hankel1e", "hankel2e")],
-        ("kn", (2, Y), (np.arange(4), Y)),
-        ("k0", (Y,)),
-        ("k1", (Y,)),
-        ("k0e", (Y,)),
-        ("k1e", (Y,)),
-        ("i0e", (X,)),
-        ("i1e", (X,), (at(0.05),)),
-        ("struve", (2, X), (HALF, Y)),
-        ("modstruve", (2, X), (HALF, Y)),
-        ("besselpoly", (Y, ONE, TWO), (Y, HALF, HALF)),
-        ("wright_bessel", (ONE, TWO, Y), (HALF, ONE, Y)),
-        ("log_wright_bessel", (ONE, TWO, Y), (HALF, ONE, Y)),
-        ("itj0y0", (Y,)),
-        ("iti0k0", (Y,)),
-        ("it2j0y0", (Y,)),
-        ("it2i0k0", (Y,)),
-        ("itstruve0", (Y,)),
-        ("it2struve0", (Y,)),
-        ("itmodstruve0", (Y,)),
-        ("itairy", (Y[:2] / 8.0,)),  # its series ends at 1e-5
-        *[(name, (Y,)) for name in ("ber", "bei", "ker", "kei", "berp", "beip", "kerp", "keip")],
-        ("kelvin", (Y,)),
-        ("pbdv", (HALF, X)),
-        ("pbvv", (HALF, X)),
-        ("pbwa", (HALF, X)),
-        ("mathieu_cem", (TWO, POSITIVE, X * 30)),
-        ("mathieu_sem", (TWO, POSITIVE, X * 30)),
-        ("mathieu_modcem1", (TWO, POSITIVE, Y)),
-        ("mathieu_modcem2", (TWO, POSITIVE, Y)),
-        ("mathieu_modsem1", (TWO, POSITIVE, Y)),
-        ("mathieu_modsem2", (TWO, POSITIVE, Y)),
-        ("hyp0f1", (POSITIVE, X)),
-        ("hyp1f1", (HALF, TWO, X)),
-        ("hyp2f1", (HALF, TWO, THREE, X / 4.0)),
-        ("hyperu", (HALF, TWO, Y)),
-    ]
-)
+for names, *inputs in (
+    ("yv kv kve hankel1 hankel2 hankel1e hankel2e", (2, Y), (HALF, Y)),
+    ("kn", (2, Y), (np.arange(4), Y)),
+    ("i0e", (X,)),
+    ("i1e", (X,), (at(0.05),)),
+    ("struve modstruve", (2, X), (HALF, Y)),
+    ("besselpoly", (Y, ONE, TWO), (Y, HALF, HALF)),
+    ("wright_bessel log_wright_bessel", (ONE, TWO, Y), (HALF, ONE, Y)),
+    ("itairy", (Y[:2] / 8.0,)),  # its series ends at 1e-5
+    ("k0 k1 k0e k1e itj0y0 iti0k0 it2j0y0 it2i0k0 itstruve0 it2struve0 itmodstruve0", (Y,)),
+    ("ber bei ker kei berp beip kerp keip kelvin", (Y,)),
+    ("pbdv pbvv pbwa", (HALF, X)),
+    ("mathieu_cem mathieu_sem", (TWO, POSITIVE, X * 30)),
+    ("mathieu_modcem1 mathieu_modcem2 mathieu_modsem1 mathieu_modsem2", (TWO, POSITIVE, Y)),
+    ("hyp0f1", (POSITIVE, X)),
+    ("hyp1f1", (HALF, TWO, X)),
+    ("hyp2f1", (HALF, TWO, THREE, X / 4.0)),
+    ("hyperu", (HALF, TWO, Y)),
+):
+    enter([(name, *inputs) for name in names.split()])
 enter([("jve", (2, Y), (HALF, X + 2.0)), ("yve", (2, Y)), ("airye", (Y,))], reason=REAL)
 
 enter([(f"{kind}_ang1", (ONE, THREE, TWO, Q)) for kind in ("pro", "obl")])

@@ -108,28 +108,17 @@ def function(
     fun: Callable,
     inputs: Sequence[tuple],
     *,
-    refused: Mapping[str, Any] | None = None,
+    refused: Mapping[str, Any] = {},
     also: Sequence[dict] = (),
-    reasons: Mapping[str, str] | None = None,
+    reasons: Mapping[str, str] = {},
     adapt: Callable[[Callable], Callable] = lambda fun: fun,
     name: str = "",
     names: Sequence[str] = (),
     **parameters: Sequence[Any],
 ) -> None:
     """Enters a primitive, or more calls of it, into the table."""
-    TABLE.append(
-        Function(
-            fun,
-            inputs,
-            parameters,
-            refused or {},
-            also,
-            reasons or {},
-            adapt,
-            name or fun.__name__,
-            names,
-        )
-    )
+    called = (adapt, name or fun.__name__, names)
+    TABLE.append(Function(fun, inputs, parameters, refused, also, reasons, *called))
 
 
 class Call:

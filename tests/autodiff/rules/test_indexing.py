@@ -42,11 +42,6 @@ def test_a_number_may_be_indexed_and_a_product_may_be_empty(fun, slope):
 REFILLED = {  # makes an index, refills it, reads with it
     "array": (lambda: np.zeros(1, dtype=int), lambda i, n: i.fill(n), lambda a, i: a[i]),
     "take": (lambda: np.zeros(1, dtype=int), lambda i, n: i.fill(n), anp.take),
-    "take along an axis": (
-        lambda: np.zeros(1, dtype=int),
-        lambda i, n: i.fill(n),
-        lambda a, i: anp.take(a, i, axis=0),
-    ),
     "array in a tuple": (
         lambda: (Ellipsis, np.zeros(1, dtype=int)),
         lambda i, n: i[1].fill(n),

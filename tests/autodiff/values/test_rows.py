@@ -53,6 +53,7 @@ KEPT = {
     "a mask": lambda a: a[MASK],
     "integers and a mask": lambda a: a[SOME[:2], numpy.array([True, False, True])],
     "np.ix_": lambda a: a[numpy.ix_([1, 1, 5], [0, 2])],
+    "a slice and integers": lambda a: a[2:4, [0, 0]],
     "np.take, flat": lambda a: np.take(a, [1, 5, 5]),
     "twice": lambda a: np.concatenate([a[SOME] * 3.0, a[SOME[::-1]] - a[5]]),
 }
@@ -61,7 +62,6 @@ MADE_DENSE = {
     "many": lambda a: a[numpy.arange(30)],
     "a column": lambda a: a[:, 1],
     "None": lambda a: a[None],
-    "a slice and integers": lambda a: a[2:4, [0, 0]],
     "beside an array": lambda a: a[SOME] + np.sum(a, 0),
     "an array, then rows": lambda a: np.sum(a * a) * a[SOME],
     "derived": lambda a: (a * 2.0)[SOME],
