@@ -257,13 +257,9 @@ def as_it_is(array: np.ndarray) -> np.ndarray:
     copy = latest() if original() is array else None
     if copy is None or not are_equal(copy, array):
         copy = array.copy(order="A")
-        forget = functools.partial(_forget, key)
-        _as_they_were[key] = weakref.ref(array, forget), weakref.ref(copy)
+        original = weakref.ref(array, lambda _: _as_they_were.pop(key, None))
+        _as_they_were[key] = original, weakref.ref(copy)
     return copy
-
-
-def _forget(key: int, _: Any) -> None:
-    _as_they_were.pop(key, None)
 
 
 def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
