@@ -241,12 +241,7 @@ _as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and co
 
 def with_arrays_as_they_are(call: Call) -> Call:
     """A call whose small arrays nobody changes, since NumPy's calls are over when they return."""
-    places = [n for n, leaf in enumerate(call.leaves) if type(leaf) is np.ndarray and leaf.size]
-    if not places:
-        return call
-    leaves = list(call.leaves)
-    for place in places:
-        leaves[place] = as_it_is(leaves[place])
+    leaves = [as_it_is(leaf) if type(leaf) is np.ndarray else leaf for leaf in call.leaves]
     return call._replace(leaves=tuple(leaves))
 
 
