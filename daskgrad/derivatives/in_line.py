@@ -33,19 +33,14 @@ from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import Constant, Node
 from daskgrad.sums.adding import CapturedSubtrees, require_gradient, round_sum
-from daskgrad.sums.block_tasks import Summand, TracedSum
+from daskgrad.sums.block_tasks import Summand, TracedSum, capture_block
 from daskgrad.sums.item_cotangents import (
     item_cotangents_in,
     join,
     with_item_cotangents,
     without_items,
 )
-from daskgrad.sums.item_sum import (
-    ReductionNode,
-    build_captured_sum,
-    build_captures,
-    build_summed,
-)
+from daskgrad.sums.item_sum import ReductionNode, build_captured_sum, build_summed
 from daskgrad.sums.placed import ArrayTermsError, CallOfWorkers, call_workers
 from daskgrad.tasks import observers
 from daskgrad.tasks.collections import is_collection
@@ -581,7 +576,7 @@ def capture_with_dask(
     tasks.key = new_key  # of the evaluation that it is part of
     shared = [tasks.constant(value, node.name) for value in inputs]
     data = node.items.blocks(tasks, node.name)
-    blocks = build_captures(node, tasks, summand, shared, data[done:])
+    blocks = node.build_blocks(tasks, "forward", capture_block, summand, shared, data[done:])
     summed = build_summed(node, tasks, blocks) if fields else blocks
     places, keys = [], []
     for start, stop, place in subtrees_from(done, len(data)):

@@ -241,12 +241,7 @@ _as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and co
 
 def with_arrays_as_they_are(call: Call) -> Call:
     """A call whose small arrays nobody changes, since NumPy's calls are over when they return."""
-    places = [n for n, leaf in enumerate(call.leaves) if type(leaf) is np.ndarray and leaf.size]
-    if not places:
-        return call
-    leaves = list(call.leaves)
-    for place in places:
-        leaves[place] = as_it_is(leaves[place])
+    leaves = [as_it_is(leaf) if type(leaf) is np.ndarray else leaf for leaf in call.leaves]
     return call._replace(leaves=tuple(leaves))
 
 
@@ -257,13 +252,9 @@ def as_it_is(array: np.ndarray) -> np.ndarray:
     copy = latest() if original() is array else None
     if copy is None or not are_equal(copy, array):
         copy = array.copy(order="A")
-        forget = functools.partial(_forget, key)
-        _as_they_were[key] = weakref.ref(array, forget), weakref.ref(copy)
+        original = weakref.ref(array, lambda _: _as_they_were.pop(key, None))
+        _as_they_were[key] = original, weakref.ref(copy)
     return copy
-
-
-def _forget(key: int, _: Any) -> None:
-    _as_they_were.pop(key, None)
 
 
 def are_equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -15,7 +15,6 @@ BACKENDS = {  # options by which users ask for backends that they do not name
     "compiled": "autograd, compile=True",
     "by_hand": "autograd, gradient=True",
 }
-HEAD = ("dtype", "shape", "bytes")
 
 
 def node_table(kind: str, name: str, rows: Sequence[tuple[str, str]], held: Any) -> str:
@@ -39,7 +38,7 @@ def leaves_table(kind: str, name: str, leaves: Sequence[Any], structure: optree.
     if len(rows) > LEAVES:
         size = sum([np.asarray(leaf).nbytes for leaf in leaves[LEAVES:]])
         rows = [*rows[:LEAVES], (f"{len(rows) - LEAVES:,} more", "", "", nbytes(size))]
-    return table("", (f"{kind} {name}", *HEAD), rows)
+    return table("", (f"{kind} {name}", "dtype", "shape", "bytes"), rows)
 
 
 def about(leaf: Any) -> tuple[str, str, str]:

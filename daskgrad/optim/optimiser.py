@@ -17,7 +17,6 @@ from daskgrad.autodiff.values.elsewhere import (
     Changing,
     CotangentElsewhere,
     Update,
-    replicated,
     replicated_of,
 )
 from daskgrad.autodiff.values.rows import Rows
@@ -125,11 +124,9 @@ def changing(
 
     RuntimeError, before any array changes, if an evaluation uses one.
     """
-    known = []
-    if replicated:
-        copied = [(replicated_of(array), array, gradient) for array, gradient in changes]
-        known = [change for change in copied if change[0] is not None]
-        known.sort(key=lambda change: change[0].name)  # so that threads do not wait for each other
+    copied = [(replicated_of(array), array, gradient) for array, gradient in changes]
+    known = [change for change in copied if change[0] is not None]
+    known.sort(key=lambda change: change[0].name)  # so that threads do not wait for each other
     attachments = {id(array.attachment): array.attachment for array in attached}
     with contextlib.ExitStack() as stack:
         for copies, _, _ in known:
@@ -161,22 +158,6 @@ def try_out(update: Update) -> None:
     slots = [row.copy() for _ in update.slots]
     with np.errstate(all="ignore"):
         update.optimiser.step(row, row.copy(), update.rate, steps, *slots)
-
-
-@contextlib.contextmanager
-def in_this_process(attached: Sequence[AttachedElsewhere]) -> Iterator[list[np.ndarray]]:
-    """A context in which arrays of the same items are in this process, to be changed."""
-    with attached[0].attachment.rewriting() as arrays:
-        yield [arrays.setdefault(a.name, np.zeros(a.shape, a.dtype)) for a in attached]
-
-
-def attached_slot(array: AttachedElsewhere, slot: Any) -> AttachedElsewhere:
-    """An optimiser's state of an attached array; attaches an array that was loaded."""
-    if isinstance(slot, AttachedElsewhere) and slot.attachment is array.attachment:
-        return slot
-    made = array.slot()
-    made.fill(np.asarray(slot))
-    return made
 
 
 # ------------------------------------------------------------------------------------ optimiser
@@ -271,13 +252,13 @@ class Optimiser(abc.ABC):
             for leaf, gradient in pairs:
                 self._step(leaf, gradient, rate, state)
             for leaf, gradient in attached:
-                if isinstance(gradient, Rows):
-                    slots = self._attached_slots(leaf, state)
-                    with in_this_process([leaf.array, *slots]) as arrays:
-                        in_memory = Leaf(leaf.path, arrays[0])
-                        self._step_of_rows(in_memory, gradient, rate, arrays[1:], state)
-                else:
+                if not isinstance(gradient, Rows):
                     self._count(leaf, state)
+                    continue
+                alike = [leaf.array, *self._attached_slots(leaf, state)]
+                with leaf.array.attachment.rewriting() as held:  # in this process
+                    x, *slots = [held.setdefault(a.name, np.zeros(a.shape, a.dtype)) for a in alike]
+                    self._step_of_rows(leaf._replace(array=x), gradient, rate, slots, state)
 
     def _change(self, leaf: Leaf, gradient: Any, rate: float, state: State) -> Update:
         """The update of an attached array, for its workers."""
@@ -289,9 +270,13 @@ class Optimiser(abc.ABC):
 
     def _attached_slots(self, leaf: Leaf, state: State) -> list[AttachedElsewhere]:
         """The state of an attached array; attaches a loaded one."""
-        for key in map(leaf.key, self.slots):
-            state[key] = attached_slot(leaf.array, state[key])
-        return [state[key] for key in map(leaf.key, self.slots)]
+        keys = list(map(leaf.key, self.slots))
+        for key in keys:
+            if getattr(state[key], "attachment", None) is not leaf.array.attachment:
+                slot = leaf.array.slot()
+                slot.fill(np.asarray(state[key]))
+                state[key] = slot
+        return [state[key] for key in keys]
 
     def _step(self, leaf: Leaf, gradient: np.ndarray | Rows, rate: float, state: State) -> None:
         slots = [state[leaf.key(slot)] for slot in self.slots]
@@ -305,23 +290,19 @@ class Optimiser(abc.ABC):
     ) -> None:
         for block in rows.blocks(BLOCK):
             parts = [block.gather(array) for array in slots]
-            step = self.rule(block.values, rate, self._count_rows(leaf, block, state), *parts)
+            step = self.rule(block.values, rate, self._count(leaf, state, block), *parts)
             for array, part in zip(slots, parts, strict=True):
                 block.scatter(array, part)
             block.change(leaf.array, step, functools.partial(self.take, rate=rate))
 
-    def _count(self, leaf: Leaf, state: State) -> np.ndarray:
-        """The steps that each entry of a parameter has taken, with this one."""
-        if not self.counts_steps:
-            return state["step"]
-        steps = state[leaf.key("steps")]
-        steps += 1
-        return steps
-
-    def _count_rows(self, leaf: Leaf, rows: Rows, state: State) -> np.ndarray:
+    def _count(self, leaf: Leaf, state: State, rows: Rows | None = None) -> np.ndarray:
+        """The steps that each entry of a parameter, or of its rows, has taken, with this one."""
         if not self.counts_steps:
             return state["step"]
         key = leaf.key("steps")
+        if rows is None:
+            state[key] += 1
+            return state[key]
         state[key] = steps = widened(state[key], rows)
         counted = rows.gather(steps) + 1
         rows.scatter(steps, counted)

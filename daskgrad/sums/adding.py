@@ -109,10 +109,7 @@ class Terms(Travelling):
 
 
 class AddedTerms:
-    """The sum of a block's terms so far, and the material of their pullback.
-
-    ``are_rows``: for each differentiated field of the items, whether it is an array of rows.
-    """
+    """The sum of a block's terms so far, and the material of their pullback."""
 
     def __init__(self, addition: Addition, are_rows: Sequence[bool]):
         self.count = 0

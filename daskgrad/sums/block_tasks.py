@@ -7,7 +7,7 @@ took 0.28 s, and 0.65 to 0.87 s on one long tape. Each term that is an array kee
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,51 +83,52 @@ def evaluate_block(
     inputs, fields = list(map(protected, inputs)), tuple(map(protected, fields))
     call = protected_call(summand.call, protected)
     values, is_checked = PairwiseSum(ADDITIONS[summand.summation].values), finite.is_required()
-    for offset, item in enumerate(zip(*fields, strict=True)):
-        of_term = [*item, *inputs]
-        try:
-            value = plain_value(model, call, of_term)
-            values.push(value)
-        except StructureError as error:
-            blame_odd_term(error, model, summand.call, inputs, first, fields)
-            raise
-        except Exception as error:
-            Blame("value", model, summand.call, of_term, nth(first, offset)).note(error)
-            raise
-        if is_checked:
-            where = Blame("value", model, summand.call, of_term, nth(first, offset))
-            finite.require(where, "the value", value)
-    try:
+    with naming_odd_terms(model, summand.call, inputs, first, fields):
+        for offset, item in enumerate(zip(*fields, strict=True)):
+            of_term = [*item, *inputs]
+            try:
+                value = plain_value(model, call, of_term)
+                values.push(value)
+            except StructureError:
+                raise
+            except Exception as error:
+                Blame("value", model, summand.call, of_term, nth(first, offset)).note(error)
+                raise
+            if is_checked:
+                where = Blame("value", model, summand.call, of_term, nth(first, offset))
+                finite.require(where, "the value", value)
         total = values.total()
-    except StructureError as error:
-        blame_odd_term(error, model, summand.call, inputs, first, fields)
-        raise
     if is_checked:
         subject = f"sum over {model.name!r}: the value of {describe_block(first, fields[0])}"
         finite.require_sum(subject, flatten_sum(total)[0])
     return total if summand.is_partial else rounded_value(total)
 
 
-def blame_odd_term(
-    error: Exception,
+@contextmanager
+def naming_odd_terms(
     model: Model,
     call: Call,
     inputs: Sequence[Any],
     first: First,
     fields: Sequence[Sequence[Any]],
-) -> None:
-    """Names the first item of a block with a term that cannot be added to the one before it."""
-    before: Any = None
-    for offset, item in enumerate(zip(*fields, strict=True)):
-        of_term = [*item, *inputs]
-        try:
-            term = plain_value(model, call, of_term)
-        except StructureError:  # the model's own
-            break
-        if offset and not are_alike(before, term):
-            break
-        before = term
-    Blame("value", model, call, of_term, nth(first, offset)).note(error)
+) -> Iterator[None]:
+    """Notes on an error the first item of a block with a term that cannot be added to the one
+    before it."""
+    try:
+        yield
+    except StructureError as error:
+        before: Any = None
+        for offset, item in enumerate(zip(*fields, strict=True)):
+            of_term = [*item, *inputs]
+            try:
+                term = plain_value(model, call, of_term)
+            except StructureError:  # the model's own
+                break
+            if offset and not are_alike(before, term):
+                break
+            before = term
+        Blame("value", model, call, of_term, nth(first, offset)).note(error)
+        raise
 
 
 def protection(model: Model) -> Callable[[Any], Any]:
@@ -176,7 +177,6 @@ class TracedSum:
         return [[as_slice(field)] for field in fields] if self._summand.slices else fields
 
     def capture(self, first: First, *fields: Sequence[Any]) -> Captured:
-        """The sum of the terms of a block."""
         require_one_length(fields, first, self._model)
         if not len(fields[0]):
             width = sum([width for _, width in self._seen])
@@ -184,28 +184,22 @@ class TracedSum:
         terms = self.no_terms([isinstance(fields[number], np.ndarray) for number in self._own])
         with ONE_THREAD:
             self.add(terms, first, fields)
-        with self._odd_terms(first, fields):
+        with self._naming_odd_terms(first, fields):
             return self.total(terms, describe_block(first, fields[0]))
 
     def no_terms(self, are_rows: Sequence[bool] = ()) -> AddedTerms:
         return AddedTerms(self._add, are_rows)
 
     def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
-        """Adds the terms of a block."""
         fields = tuple(map(self.protected, fields))
-        with self._odd_terms(first, fields):
+        with self._naming_odd_terms(first, fields):
             self.evaluate(first, fields, terms.push, terms.push_run)
         terms.end_run()
 
-    @contextmanager
-    def _odd_terms(self, first: First, fields: Sequence[Sequence[Any]]) -> Iterator[None]:
-        """Makes errors of adding terms name an item."""
-        try:
-            yield
-        except StructureError as error:
-            call = self._summand.call
-            blame_odd_term(error, self._model, call, self._inputs, first, fields)
-            raise
+    def _naming_odd_terms(
+        self, first: First, fields: Sequence[Sequence[Any]]
+    ) -> AbstractContextManager[None]:
+        return naming_odd_terms(self._model, self._summand.call, self._inputs, first, fields)
 
     def total(self, terms: AddedTerms, block: str) -> Captured:
         """The sum of the terms; ``block`` describes them in errors."""

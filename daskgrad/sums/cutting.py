@@ -38,9 +38,6 @@ class Tuples(Sequence):
     def __iter__(self) -> Iterator[tuple]:
         return zip(*self.columns, strict=True)
 
-    def __reduce__(self) -> tuple:
-        return Tuples, (self.columns,)
-
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + nbytes(flatten(self.columns)[0])
 
@@ -131,15 +128,7 @@ class Block(NamedTuple):
 
 
 def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
-    """The items as a list, or as a C-contiguous array: BLAS gives strided rows other bits.
-
-    Raises
-    ------
-    TypeError
-        for anything but a list, a tuple, a range or a plain NumPy array of at least one dimension.
-    ValueError
-        if there are none: an empty sum has no structure and no shape.
-    """
+    """The items as a list, or as a C-contiguous array: BLAS gives strided rows other bits."""
     if type(items) in BOXES and items.ndim and len(items) and items.flags.c_contiguous:
         return items
     if isinstance(items, np.ndarray) and items.ndim:

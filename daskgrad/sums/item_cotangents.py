@@ -131,11 +131,8 @@ def without_items(captured: Captured) -> Captured:
 def item_cotangents_of(
     captured: Captured, number: int, summed: Captured, model: Model
 ) -> Leaves | None:
-    """The unscaled cotangents of a block's items, in the field of that number.
-
-    They must belong to the value that was ``summed``: the forward task may have run again. ``None``
-    if the terms are not scalars, which is an error of the sum.
-    """
+    """As ``item_cotangents_in``; they must belong to the value that was ``summed``, as the forward
+    task may have run again."""
     require_same_value(captured, summed.fingerprint, model)
     return item_cotangents_in(captured, number)
 
@@ -149,8 +146,8 @@ def with_item_cotangents(captured: Captured, blocks: Sequence[tuple[Leaves, ...]
 
 
 def item_cotangents_in(captured: Captured, number: int) -> Any:
-    """The cotangents of a block's items, or of a sum's block by block, in the field of that number;
-    ``None`` if the terms are not scalars."""
+    """The unscaled cotangents of a block's items, or of a sum's block by block, in the field of
+    that number; ``None`` if the terms are not scalars, which is an error of the sum."""
     gradient = captured.pullback
     return gradient.item_cotangents[number] if isinstance(gradient, ItemGradient) else None
 

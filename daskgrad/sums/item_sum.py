@@ -138,15 +138,11 @@ class ReductionNode(AddedNode):
         is_there = len(placed) == 1 and placed[0].is_on(client)
         return is_there and all([source.is_here for source in others])
 
-    def is_sent(self, client: Any) -> bool:
-        """Whether its items, which are variables' and in this process, can go to a client's workers
-        with a request."""
-        is_apart = client is not None and bool(self.own) and not self.items.placed
-        return is_apart and self.items.is_here
-
     def is_for_workers(self, client: Any) -> bool:
-        """Whether a client's workers evaluate it, if it is evaluated directly."""
-        return self.is_on(client) or self.is_sent(client)
+        """Whether a client's workers evaluate it, if it is evaluated directly: they hold its items,
+        or these are a variable's in this process and can go there with a request."""
+        are_sent = client is not None and bool(self.own) and not self.items.placed
+        return self.is_on(client) or (are_sent and self.items.is_here)
 
     @property
     def has_array_terms(self) -> bool:
@@ -389,7 +385,8 @@ def build_direct_sum(node: ReductionNode, forward: Forward, direct: DirectSums) 
 def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     tasks, fields = forward.tasks, range(len(node.active_fields(forward.graph)))
     args = (node.summand(forward.graph), shared_values(node, forward))
-    blocks = build_captures(node, tasks, *args, node.items.blocks(tasks, node.name))
+    items = node.items.blocks(tasks, node.name)
+    blocks = node.build_blocks(tasks, "forward", capture_block, *args, items)
     summed = build_summed(node, tasks, blocks) if fields else blocks
     model, pairs = tasks.shared(node.model), list(zip(blocks, summed, strict=True))
     item_cotangents = [
@@ -418,19 +415,10 @@ def build_captured_sum(
 def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
     tasks, summand = forward.tasks, node.summand(forward.graph)
     blocks = node.items.blocks(tasks, node.name, used_twice=True)
-    captured = build_captures(node, tasks, summand, shared_values(node, forward), blocks)
+    args = (summand, shared_values(node, forward), blocks)
+    captured = node.build_blocks(tasks, "forward", capture_block, *args)
     values = [node.build_pick(tasks, "value", value_of, block) for block in captured]
     return KeptBlocks(node, summand, captured, values, blocks)
-
-
-def build_captures(
-    node: ReductionNode,
-    tasks: TaskGraph,
-    summand: Summand,
-    inputs: list[Any],
-    blocks: Sequence[ZippedBlock],
-) -> list[Any]:
-    return node.build_blocks(tasks, "forward", capture_block, summand, inputs, blocks)
 
 
 def send_items(node: ReductionNode, backward: Backward, field: int, joined: Any) -> None:

@@ -35,11 +35,6 @@ from daskgrad.sums.zipping import (
 # derivatives flow through them as through the rest of the model.
 
 
-def nested_sum(fun: Callable, name: str, items: Iterable[Any], shared: tuple) -> Any:
-    """The sum of ``fun(item, *shared)`` over at least one item."""
-    return pairwise((term(fun, name, *pair, shared) for pair in enumerate(items)), add_anew)
-
-
 def term(fun: Callable, name: str, number: int, item: Any, shared: tuple) -> Any:
     try:
         return fun(*protect([item, *shared]))
@@ -234,7 +229,7 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
     if not isinstance(nodes, Iterable):
         raise TypeError(f"dg.sum takes a list of nodes; found {describe(nodes)}")
     nodes = list(nodes)
-    require_summation(summation)
+    require_choice(summation, ADDITIONS, "summation")
     require_name(name, "a sum")
     for number, node in enumerate(nodes):
         if not isinstance(node, Node):
@@ -259,15 +254,16 @@ def add_up(
     """The sum of a model over items or slices: a node; inside a model, the value."""
     model = as_model(model, name)
     require_grainsize(grainsize)
-    require_summation(summation)
+    require_choice(summation, ADDITIONS, "summation")
     is_zip = isinstance(items, Zip)
     leaves, _ = flatten((side_by_side(items), shared))
     # a sum with a node belongs to an inner derivative, and is recorded
     if inside_model() and not any([isinstance(leaf, Node) for leaf in leaves]):
         require_plain_additions(summation)
         parts = [nested_part(part, argument) for part in side_by_side(items)]
-        terms = terms_of(parts, is_zip, slices, grainsize)
-        return nested_sum(model.fun, model.name, terms, shared)
+        numbered = enumerate(terms_of(parts, is_zip, slices, grainsize))
+        terms = (term(model.fun, model.name, n, item, shared) for n, item in numbered)
+        return pairwise(terms, add_anew)
     sources = as_sources(items, argument, slices)
     if not holds_nodes(sources):
         cut = cut_alike(sources, grainsize, slices)
@@ -275,10 +271,6 @@ def add_up(
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
     return sum([CallNode(model, (term, *shared), {}) for term in terms], summation, name)
-
-
-def require_summation(summation: Any) -> None:
-    require_choice(summation, ADDITIONS, "summation")
 
 
 def count_of(items: Any) -> Any:

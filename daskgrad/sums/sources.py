@@ -219,15 +219,6 @@ def refer(tasks: TaskGraph, block: Any) -> Any:
 
 
 def as_source(items: Any, argument: str, slices: bool) -> Source:
-    """The source for a collection of items.
-
-    Raises
-    ------
-    TypeError
-        if ``items`` is not a collection of items; the message names alternatives.
-    ValueError
-        if there are no items, or the rows of a dask Array are not counted yet.
-    """
     if isinstance(items, Placed):
         return (DrawnSource if isinstance(items, Drawn) else PlacedSource)(items, slices)
     if isinstance(items, Elsewhere):

@@ -11,9 +11,9 @@ from daskgrad.autodiff.models.tracing import is_real_scalar
 from daskgrad.autodiff.values.addition import final_leaves
 from daskgrad.autodiff.values.cotangents import Leaves, is_differentiable
 from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.autodiff.values.fingerprints import norm
 from daskgrad.autodiff.values.rows import Rows, dense_leaf, no_rows
 from daskgrad.autodiff.values.trees import flatten
+from daskgrad.optim.schedules import norm
 from daskgrad.sums.block_tasks import First, Summand, TracedSum, nth, require_one_length
 
 
@@ -60,15 +60,7 @@ def require_real_number(value: Any, model: Model, place: int | Partition) -> Non
 
 def norms(gradients: Sequence[Leaves], primals: Sequence[Any], asked: Sequence[int]) -> np.ndarray:
     """The 2-norms of gradients, over all leaves."""
-    return np.array(list(map(norm_of, gradients)))
-
-
-def norm_of(gradient: Leaves) -> float:
-    """The 2-norm over all leaves, and over real and imaginary parts."""
-    arrays = [leaf.values if isinstance(leaf, Rows) else leaf for leaf in gradient]
-    leaves = [np.ravel(leaf) for leaf in arrays if leaf is not None]
-    norms = [norm(leaf.astype(np.result_type(leaf, np.float64))) for leaf in leaves]
-    return norm(np.array(norms, dtype=np.float64))
+    return np.array(list(map(norm, gradients)))
 
 
 def stacks(

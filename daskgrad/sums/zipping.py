@@ -104,14 +104,10 @@ class Items:
 
     def __init__(self, sources: Sequence[Source], starts: Sequence[int], slices: bool):
         self.sources = tuple(sources)
-        self.placed = tuple(
-            [source.placed for source in sources if isinstance(source, PlacedSource)]
-        )
-        self.beside_placed = self.sources
-        if self.placed:
-            self.beside_placed = tuple([s for s in sources if not isinstance(s, PlacedSource)])
-        placed_fields = [n for n, source in enumerate(sources) if isinstance(source, PlacedSource)]
-        self.placed_field = placed_fields[0] if placed_fields else None
+        placed = {n: source for n, source in enumerate(sources) if isinstance(source, PlacedSource)}
+        self.placed = tuple([source.placed for source in placed.values()])
+        self.placed_field = next(iter(placed), None)
+        self.beside_placed = tuple([source for n, source in enumerate(sources) if n not in placed])
         self.is_counted = sources[0].count is not None
         self.slices = slices
         self._starts = starts
@@ -119,7 +115,6 @@ class Items:
         self.firsts: Sequence[First] = (
             starts if self.is_counted else [Partition(start, item) for start in starts]
         )
-        self._cut: list[list[Any]] | None = None
 
     @cached_property
     def counts(self) -> list[int]:
@@ -135,12 +130,10 @@ class Items:
     def sizes(self) -> list[int]:
         return np.diff([*self._starts, self.sources[0].count]).tolist() if self.is_counted else []
 
+    @cached_property
     def _blocks(self) -> list[list[Any]]:
         """The blocks of each source, cut at the first use, since workers may hold them."""
-        blocks = self._cut
-        if blocks is None:
-            blocks = self._cut = [source.cut(self._starts) for source in self.sources]
-        return blocks
+        return [source.cut(self._starts) for source in self.sources]
 
     def blocks(self, tasks: TaskGraph, name: str, used_twice: bool = False) -> list[ZippedBlock]:
         """For each block its start, and its items in each source, or references to them."""
@@ -165,7 +158,7 @@ class Items:
 
     def _data(self, tasks: TaskGraph, number: int, name: str, used_twice: bool) -> list[Any]:
         """The items of one source, block by block; a slice is the only item of its block."""
-        data = self.sources[number].data(tasks, self._blocks()[number], name, used_twice)
+        data = self.sources[number].data(tasks, self._blocks[number], name, used_twice)
         return [[slice_] for slice_ in data] if self.slices else data
 
     def variable(self, field: int) -> Node:
@@ -194,9 +187,9 @@ class Items:
 
         After the last run no blocks are held, as a graph may have many sums.
         """
-        runs = [blocks[start:stop] for blocks in self._blocks()]
+        runs = [blocks[start:stop] for blocks in self._blocks]
         if stop == len(self.firsts):
-            self._cut = None
+            self.__dict__.pop("_blocks", None)  # another thread may have done so
         return runs if self.slices else list(map(join, runs))
 
 

@@ -213,8 +213,6 @@ def test_arrays_are_changed_in_place_and_a_leaf_without_gradient_stays():
 # ------------------------------------------------------------------------------------ errors
 
 W = {"w": np.ones(SHAPE)}
-READ_ONLY = np.ones(3)
-READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(

@@ -220,25 +220,6 @@ def test_every_way_to_a_derivative(items):
         assert bits(pullback(0.7)[0]) == bits(scaled)
 
 
-@pytest.mark.parametrize("name", ["array-valued terms", "a zip of array-valued terms"])
-def test_the_pullback_of_a_sum_of_arrays(name, random):
-    items = SUMS[name][0]
-    model = wave if name == "array-valued terms" else joint_wave
-
-    def over(p):
-        return p if model is wave else dg.zip(p[0], DATA, p[1])
-
-    value, pullback = dg.vjp(lambda p, x: dg.map_sum(model, over(p), x, grainsize=8), items, X)
-    y = optree.tree_map(lambda leaf: random.normal(size=np.shape(leaf))[()], value)
-
-    @dg.delayed
-    def product(total):
-        return sum(map(np.sum, map(np.multiply, *map(optree.tree_leaves, (total, y)))))
-
-    gradients = dg.grad(lambda p, x: product(dg.map_sum(model, over(p), x)), (0, 1))(items, X)
-    require_close(pullback(y), gradients)
-
-
 @pytest.mark.parametrize("grainsize", [1, 4, 5, "auto"])
 def test_slices_of_items_that_are_differentiated(grainsize):
     for items in (ROWS, RAGGED):

@@ -156,13 +156,6 @@ def test_a_mean_of_models_of_each_backend_and_inside_one(backend):
         assert_allclose(gradient, slope, rtol=tolerance)
 
 
-def test_inside_an_inner_derivative_it_is_recorded():
-    def model(x):
-        return np.sum(dg.grad(lambda y: dg.map_mean(dot, SMALL, y))(x) ** 2)
-
-    assert_allclose(dg.delayed(model)(X).compute(), np.sum((SMALL.mean(0) * np.cos(X)) ** 2))
-
-
 def test_its_tasks_have_a_name():
     node = dg.map_mean(dot, ROWS, X)
     assert node.name == "mean"

@@ -47,14 +47,6 @@ def frame_sum(frame, x):
     return np.sum(np.dot(values, np.sin(x[: values.shape[1]])))
 
 
-def frames(rows, npartitions):
-    """A table of pandas, and of Dask; these are imported here, for they take long."""
-    import dask.dataframe as dd
-    import pandas
-
-    return (frame := pandas.DataFrame(rows)), dd.from_pandas(frame, npartitions=npartitions)
-
-
 def bits(objective):
     value, gradient = dg.value_and_grad(objective)(X)
     return np.asarray(value).tobytes(), gradient.tobytes()
@@ -97,7 +89,11 @@ def test_delayed_items_give_the_bits_of_a_list(model):
 
 
 def test_collections_are_the_plain_loop():
-    frame, table = frames(ROWS[:, :2], 4)
+    import dask.dataframe as dd  # takes long
+    import pandas
+
+    frame = pandas.DataFrame(ROWS[:, :2])
+    table = dd.from_pandas(frame, npartitions=4)
     bag = db.from_sequence(RAGGED, npartitions=6)
     array = da.from_array(ROWS, chunks=(10, 2))
     sums = [
@@ -156,21 +152,6 @@ def test_empty_partitions_add_nothing(keep, npartitions):
         value, gradient = dg.value_and_grad(ours)(X)
         assert_allclose(value, plain(X), rtol=1e-11)
         assert_allclose(gradient, autograd.grad(plain)(X), rtol=1e-11)
-
-
-def test_empty_partitions_of_trees_add_nothing():
-    bag = db.from_sequence(RAGGED, npartitions=9).filter(lambda item: len(item) == 5)
-    items = [item for item in RAGGED if len(item) == 5]
-
-    def objective(items, x):
-        return dg.delayed(settled)(dg.map_sum(wave, items, x))
-
-    value, gradient = dg.value_and_grad(lambda x: objective(bag, x))(X)
-    other, expected = dg.value_and_grad(lambda x: objective(items, x))(X)
-    assert_allclose(value, other, rtol=1e-12)
-    assert_allclose(gradient, expected, rtol=1e-12)
-    empty = bag.filter(lambda item: item[0] == items[0][0])  # one item in all the partitions
-    assert_allclose(dg.grad(lambda x: objective(empty, x))(X), dg.grad(objective, 1)(items[:1], X))
 
 
 @pytest.mark.parametrize("npartitions", [1, 3, 20])
@@ -319,8 +300,6 @@ def test_rows_that_are_not_counted():
     some = array[array[:, 0] > 0]
     with pytest.raises(ValueError, match=r"rows are not counted; call its compute_chunk_sizes\(\)"):
         dg.map_sum(dot, some, X)
-    with pytest.raises(ValueError, match="come in 4 partitions"):
-        dg.reduce_sum(dot, some, X, grainsize=3)
     some.compute_chunk_sizes()
     assert over(dot, some) == over(dot, ROWS[ROWS[:, 0] > 0])
 

@@ -214,7 +214,6 @@ def test_zips_that_are_split_at_different_places():
     nodes, places = [dg.variable(n) for n in NUMBERS], [dg.place(ROWS, size) for size in (4, 8)]
     placed = "placed in blocks of 4, and grainsize=8"
     for items, error, message in (
-        (places[0], ValueError, placed),
         (dg.zip(places[0], ROWS), ValueError, placed),
         (dg.zip(*places), ValueError, "are split at different places; place them"),
         (dg.zip(nodes, places[0]), TypeError, "one node an item, and cannot be zipped with"),
