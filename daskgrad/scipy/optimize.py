@@ -10,6 +10,7 @@ written in plain NumPy. Source: A. Griewank and A. Walther, Evaluating Derivativ
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -167,8 +168,8 @@ def minimize(
     )
     if depth_of(function(result.x)):
         require_inside(result.x, bounds, constraints)
-        slopes = SolverGradient(function)
-        result.x = solution("optimize.minimize", slopes, result.x, result.success, result.message)
+        found = result.x, result.success, result.message
+        result.x = solution("optimize.minimize", function, *found, is_minimum=True)
         result.fun = function(result.x)
     return result
 
@@ -206,32 +207,21 @@ class Function:
 NEAR = 1e-3  # of x and one: the longest step of Newton's method from SciPy's root
 
 
-def solution(name: str, function: Any, x: Any, is_found: bool, message: str) -> Any:
-    """The root x of a function, with derivatives if the function is traced."""
-    if not is_found and depth_of(function(x)):
-        raise RuntimeError(f"{name} found no solution, and so no derivative: {message}")
+def solution(
+    name: str, function: Function, x: Any, is_found: bool, message: str, is_minimum: bool = False
+) -> Any:
+    """The root x of a function, or its minimum, with derivatives if the function is traced."""
     shape = np.shape(x)
 
     def flat(fun: Callable) -> Callable:
-        return lambda vector: np.reshape(fun(np.reshape(vector, shape)[()]), (-1,))
+        zero = partial(gradient, fun) if is_minimum else fun
+        return lambda vector: np.reshape(zero(np.reshape(vector, shape)[()]), (-1,))
 
-    vector = np.reshape(x, (-1,))
-    inner = flat(function.inner)
-    root = corrected(flat(function), vector, lambda x: jacobian(inner, x), name, NEAR)
+    vector, equations = np.reshape(x, (-1,)), flat(function)
+    if not is_found and depth_of(equations(vector)):
+        raise RuntimeError(f"{name} found no solution, and so no derivative: {message}")
+    root = corrected(equations, vector, partial(jacobian, flat(function.inner)), name, NEAR)
     return x if root is vector else np.reshape(root, shape)
-
-
-class SolverGradient:
-    """The gradient of a function, called in the function's two ways."""
-
-    def __init__(self, function: Function):
-        self._function = function
-
-    def __call__(self, x: Any) -> Any:
-        return gradient(self._function, x)
-
-    def inner(self, x: Any) -> Any:
-        return gradient(self._function.inner, x)
 
 
 def raise_constrained() -> NoReturn:
