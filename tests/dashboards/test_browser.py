@@ -52,16 +52,6 @@ def address(client, page):
     return client.dashboard_link.replace("status", page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_of_nothing_say_what_to_do(opened, mounted, scheme):
-    for route in ROUTES:
-        page = Page(opened, address(mounted, route), scheme=scheme)
-        page.wait("() => document.querySelector('.bk-Column, [class*=bk-Column]') !== null")
-        shown = page.text()
-        assert "dg." in shown
-        page.close()
-
-
 def test_the_numbers_on_the_pages_are_those_of_what_ran(opened, mounted):
     pages = {route: Page(opened, address(mounted, route), width=1600) for route in ROUTES}
     with dg.record("fit"):
@@ -237,17 +227,3 @@ def records(client):
         return dask_scheduler.plugins["daskgrad-recorder"].recorder.evaluation_count
 
     return client.run_on_scheduler(count)
-
-
-def test_two_clusters_of_a_process_show_their_own(opened, mounted):
-    with cluster(processes=False, protocol="tcp://") as other:
-        dg.dashboards.mount(other)
-        with other.as_current():
-            dg.value_and_grad(graph)(X)
-        page = Page(opened, address(other, "gradient"))
-        page.wait_for("total", "column.length >= 6")
-        page.close()
-    nothing = Page(opened, address(mounted, "gradient"))
-    nothing.wait("() => document.querySelector('.bk-Column, [class*=bk-Column]') !== null")
-    assert "Nothing has been evaluated yet" in nothing.text()
-    nothing.close()
