@@ -42,13 +42,12 @@ def root(
     The derivative needs the Jacobian of ``fun``, a pullback for each number in x; ``jac`` is for
     SciPy. RuntimeError if there is a derivative to take and no root was found.
     """
-    args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
     result = scipy.optimize.root(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=plain(jac, args),
+        jac=function.beside(jac),
         tol=tol,
         callback=callback,
         options=options,
@@ -75,14 +74,13 @@ def root_scalar(
 
     ``fprime`` and ``fprime2`` are for SciPy. RuntimeError as of ``root``.
     """
-    args = as_tuple(args)
     function = Function(f, args, has_jacobian=fprime is True)
     result = scipy.optimize.root_scalar(
         function.plain,
         method=method,
         bracket=None if bracket is None else [float(value(end)) for end in bracket],
-        fprime=plain(fprime, args),
-        fprime2=plain(fprime2, args),
+        fprime=function.beside(fprime),
+        fprime2=function.beside(fprime2),
         x0=value(x0),
         x1=value(x1),
         xtol=xtol,
@@ -111,7 +109,7 @@ def brentq(
     RuntimeError if there is a derivative to take and no root was found, or the sign changes in a
     jump.
     """
-    function = Function(f, as_tuple(args))
+    function = Function(f, args)
     root, results = scipy.optimize.brentq(
         function.plain,
         float(value(a)),
@@ -147,7 +145,6 @@ def minimize(
     derivatives; a ``tol`` and ``jac`` give more. RuntimeError as of ``root``. NotImplementedError
     if there is a derivative to take under constraints, or with x at a bound.
     """
-    args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
     if bounds is not None and not isinstance(bounds, scipy.optimize.Bounds):
         bounds = [[value(end) for end in pair] for pair in bounds]
@@ -157,9 +154,9 @@ def minimize(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=plain(jac, args),
-        hess=plain(hess, args),
-        hessp=plain(hessp, args),
+        jac=function.beside(jac),
+        hess=function.beside(hess),
+        hessp=function.beside(hessp),
         bounds=bounds,
         constraints=constraints,
         tol=tol,
@@ -174,27 +171,23 @@ def minimize(
     return result
 
 
-def as_tuple(args: Any) -> tuple:
-    return args if isinstance(args, tuple) else (args,)
-
-
-def plain(fun: Any, args: tuple) -> Any:
-    """A function that SciPy calls with plain numbers; other options as they are."""
-    return PlainFunction(fun, args) if callable(fun) else fun
-
-
 class Function:
     """A function for SciPy, ``plain``, and as the model has it.
 
     With ``has_jacobian`` it returns two results; the second one is for SciPy alone.
     """
 
-    def __init__(self, fun: Callable, args: tuple, has_jacobian: bool = False):
-        self.plain = PlainFunction(fun, args)
-        self._fun, self._args, self._has_jacobian = fun, args, has_jacobian
+    def __init__(self, fun: Callable, args: Any, has_jacobian: bool = False):
+        self._args = args if isinstance(args, tuple) else (args,)
+        self.plain = PlainFunction(fun, self._args)
+        self._fun, self._has_jacobian = fun, has_jacobian
 
     def __call__(self, x: Any) -> Any:
         return self._first(self._fun(x, *self._args))
+
+    def beside(self, fun: Any) -> Any:
+        """Another function of these arguments, for SciPy; other options as they are."""
+        return PlainFunction(fun, self._args) if callable(fun) else fun
 
     def inner(self, x: Any) -> Any:
         """The plain function's result before it is turned into numbers, for traced x."""
