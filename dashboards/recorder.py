@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from daskgrad.autodiff.values.carriers import drop_oldest
-from daskgrad.tasks.keys import calls_in
+from daskgrad.tasks.keys import calls_in, key_parts
 
 TASKS = 20_000  # kept one by one
 CALLS = 5_000
@@ -24,7 +24,6 @@ SAMPLES = 900  # of memory
 RUNS = 16
 ROWS = 2_048  # of a run; every second one is dropped when there are more
 NODES = 600  # tasks; a larger graph is kept as edges between stages and models
-EDGES_OF = 5_000  # tasks; edges of later tasks are not kept
 
 StageAndModel = tuple[str, str]
 Edges = set[tuple[StageAndModel, StageAndModel]]  # from a task's input to the task
@@ -128,9 +127,9 @@ class GraphNode:
 
 
 class EvaluationRecord:
-    """The tasks of one evaluation: counts by stage and model, and its graph.
+    """The tasks of one evaluation: counts by stage and model, ``edges`` between these, and its
+    graph: ``nodes`` is None for a large one.
 
-    ``nodes`` is None for a large graph, which is kept as ``edges`` between stages and models.
     ``dropped`` counts tasks that never ran: another one failed, or nobody wants them any more.
     """
 
@@ -160,15 +159,11 @@ class EvaluationRecord:
     def node(self, key: Hashable) -> GraphNode | None:
         return None if self.nodes is None else self.nodes.get(key)
 
-    def summarize(self) -> None:
-        """Replaces the tasks by the edges between stages and models."""
-        assert self.nodes is not None
-        self.edges, self.nodes = edges_of(self.nodes), None
-
     def absorb(self, other: "EvaluationRecord") -> None:
         """Adds the tasks of this evaluation that another recorder saw."""
         self.start, self.stop = min(self.start, other.start), max(self.stop, other.stop)
         self.dropped += other.dropped
+        self.edges |= other.edges
         for kind, count in other.counts.items():
             self.counts.setdefault(kind, Count()).add(count)
         if self.nodes is not None and other.nodes is not None:
@@ -260,15 +255,14 @@ class Recorder:
             count = record.counts.get(kind) or record.counts.setdefault(kind, Count())
             count.total += 1
             count.calls += calls_in(key, stage)
+            record.edges.update([(parts[:2], kind) for parts in map(key_parts, inputs) if parts])
             if record.nodes is not None:
                 before = record.nodes.get(key)  # as the client knows it that sent its result
                 record.nodes[key] = GraphNode(
                     stage, model, inputs or (before and before.inputs) or ()
                 )
-                if len(record.nodes) > EDGES_OF:
-                    record.summarize()
-        if record.nodes is not None and len(record.nodes) > NODES:
-            record.summarize()
+                if len(record.nodes) > NODES:
+                    record.nodes = None
         self.version += 1
 
     def set_state(self, evaluation: str, key: Hashable, state: str, worker: str = "") -> None:
@@ -388,12 +382,3 @@ class Recorder:
             costs = self.models[model] = Costs()
             drop_oldest(self.models, MODELS)
         return costs
-
-
-def edges_of(nodes: Mapping[Hashable, GraphNode]) -> Edges:
-    """The pairs of stages and models that refer to each other."""
-    return {
-        ((source.stage, source.model), (node.stage, node.model))
-        for node in nodes.values()
-        for source in [nodes[key] for key in node.inputs if key in nodes]
-    }

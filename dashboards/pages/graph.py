@@ -11,7 +11,7 @@ from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.pages import plots
 from daskgrad.dashboards.pages.gradient import current_of
 from daskgrad.dashboards.palette import INK
-from daskgrad.dashboards.recorder import EvaluationRecord, GraphNode, Recorder, edges_of
+from daskgrad.dashboards.recorder import EvaluationRecord, GraphNode, Recorder
 
 WIDEST = 24  # tasks side by side; of a wider graph a dot is a stage and model
 LABELLED = 60  # names at most
@@ -127,8 +127,7 @@ def groups(recorder: Recorder, evaluation: EvaluationRecord) -> Nodes:
         if model in recorder.models:
             node.seconds = recorder.models[model].seconds.get(stage, 0.0)
         nodes[kind] = node
-    edges = evaluation.edges if evaluation.nodes is None else edges_of(evaluation.nodes)
-    for source, target in sorted(edges):
+    for source, target in sorted(evaluation.edges):
         if source != target:
             nodes[target] = replace(nodes[target], inputs=[*nodes[target].inputs, source])
     return nodes

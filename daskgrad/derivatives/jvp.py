@@ -93,13 +93,10 @@ def tangent_variables(
     recorded: RecordedFunction, tangents: Sequence[Any]
 ) -> dict[Variable, tuple[Variable, ...]]:
     """For each variable a second one, which holds its tangent."""
-
-    def tangent_variable(variable: Variable, tangent: Any) -> Variable:
-        tangent = checked_tangent(tangent, variable.primal, variable.name)
-        return copy_variable(tangent, f"tangent of {variable.name}")
-
-    pairs = zip(recorded.variables, tangents, strict=True)
-    return {variable: (tangent_variable(variable, tangent),) for variable, tangent in pairs}
+    return {
+        v: (copy_variable(checked_tangent(tangent, v.primal, v.name), f"tangent of {v.name}"),)
+        for v, tangent in zip(recorded.variables, tangents, strict=True)
+    }
 
 
 # -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Distributions with SciPy's methods, made of functions of the standardized number."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +20,7 @@ FINITE = (-HUGE, HUGE)
 
 def all_positive(*shapes: Any) -> Any:
     """Whether all shapes are positive, entry by entry."""
-    are_positive: Any = True
-    for shape in shapes:
-        are_positive = np.greater(shape, 0.0) & are_positive
-    return are_positive
+    return functools.reduce(np.logical_and, [np.greater(shape, 0.0) for shape in shapes], True)
 
 
 def is_probability(p: Any) -> Any:
@@ -121,8 +119,7 @@ class Distribution:
         return np.where(is_nan, np.nan, values) if np.any(is_nan) else values
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
-        *shapes, loc = parameters
-        return x - loc, shapes
+        raise NotImplementedError
 
     def _function(self, method: str) -> Callable:
         if method not in self._functions:
@@ -176,8 +173,8 @@ class Discrete(Distribution):
         return np.exp(self.logpmf(x, *args, **kwds))
 
     def _standardized(self, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
-        number, shapes = Distribution._standardized(self, x, parameters)
-        return np.floor(value(number)), shapes
+        *shapes, loc = parameters
+        return np.floor(value(x - loc)), shapes
 
 
 def positive(scale: Any) -> Any:
@@ -203,14 +200,15 @@ def exact_near_one(log: Any, rest: Any) -> Any:
 
 
 class multivariate_normal:
-    """The normal distribution of vectors; the covariance is a positive definite matrix."""
+    """The normal distribution of vectors; the covariance is a positive definite matrix, a vector,
+    its diagonal, or a number for all of this."""
 
     @staticmethod
     def logpdf(x: Any, mean: Any = None, cov: Any = 1.0) -> Any:
         """The logarithm of the density at each vector along the last axis of ``x``."""
         centred = x if mean is None else x - mean
         size = np.shape(centred)[-1] if np.ndim(centred) else 1
-        factor = np.linalg.cholesky(matrix(cov, size))
+        factor = np.linalg.cholesky(cov if np.ndim(cov) == 2 else cov * np.eye(size))
         rows = np.reshape(centred, (-1, size))
         white = solve_triangular(factor, np.transpose(rows), lower=True)
         squares = np.reshape(np.sum(white**2, axis=0), np.shape(centred)[:-1])
@@ -221,11 +219,6 @@ class multivariate_normal:
     def pdf(x: Any, mean: Any = None, cov: Any = 1.0) -> Any:
         """The density."""
         return np.exp(multivariate_normal.logpdf(x, mean, cov))
-
-
-def matrix(cov: Any, size: int) -> Any:
-    """A covariance as a matrix: of a number, or of the diagonal."""
-    return cov if np.ndim(cov) == 2 else cov * np.eye(size)
 
 
 class dirichlet:

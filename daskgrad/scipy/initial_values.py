@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.integrate
-from scipy.integrate import DOP853, RK23, RK45, Radau
+from scipy.integrate import BDF, DOP853, LSODA, RK23, RK45, Radau
 
 from daskgrad.autodiff.tape import value
 from daskgrad.autodiff.tape.implicit import (
@@ -434,8 +434,7 @@ class ChordOfStep:
 # -------------------------------------------------------------------------- initial value problems
 
 STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step, Radau: RadauStep}
-METHODS: dict[Any, type] = {method.__name__: method for method in STEPS}
-METHODS |= {method.__name__: method for method in (scipy.integrate.BDF, scipy.integrate.LSODA)}
+METHODS: dict[Any, type] = {method.__name__: method for method in (*STEPS, BDF, LSODA)}
 
 
 def solve_ivp(

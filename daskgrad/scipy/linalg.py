@@ -11,8 +11,6 @@ from daskgrad.autodiff.rules.scipy_linalg import solve_sylvester as solve_sylves
 from daskgrad.autodiff.tape import value
 
 sqrtm = linalg.sqrtm
-
-
 solve_banded = linalg.solve_banded
 solve_triangular = linalg.solve_triangular
 

@@ -10,6 +10,7 @@ written in plain NumPy. Source: A. Griewank and A. Walther, Evaluating Derivativ
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,13 +42,12 @@ def root(
     The derivative needs the Jacobian of ``fun``, a pullback for each number in x; ``jac`` is for
     SciPy. RuntimeError if there is a derivative to take and no root was found.
     """
-    args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
     result = scipy.optimize.root(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=plain(jac, args),
+        jac=function.beside(jac),
         tol=tol,
         callback=callback,
         options=options,
@@ -74,14 +74,13 @@ def root_scalar(
 
     ``fprime`` and ``fprime2`` are for SciPy. RuntimeError as of ``root``.
     """
-    args = as_tuple(args)
     function = Function(f, args, has_jacobian=fprime is True)
     result = scipy.optimize.root_scalar(
         function.plain,
         method=method,
         bracket=None if bracket is None else [float(value(end)) for end in bracket],
-        fprime=plain(fprime, args),
-        fprime2=plain(fprime2, args),
+        fprime=function.beside(fprime),
+        fprime2=function.beside(fprime2),
         x0=value(x0),
         x1=value(x1),
         xtol=xtol,
@@ -110,7 +109,7 @@ def brentq(
     RuntimeError if there is a derivative to take and no root was found, or the sign changes in a
     jump.
     """
-    function = Function(f, as_tuple(args))
+    function = Function(f, args)
     root, results = scipy.optimize.brentq(
         function.plain,
         float(value(a)),
@@ -146,7 +145,6 @@ def minimize(
     derivatives; a ``tol`` and ``jac`` give more. RuntimeError as of ``root``. NotImplementedError
     if there is a derivative to take under constraints, or with x at a bound.
     """
-    args = as_tuple(args)
     function = Function(fun, args, has_jacobian=jac is True)
     if bounds is not None and not isinstance(bounds, scipy.optimize.Bounds):
         bounds = [[value(end) for end in pair] for pair in bounds]
@@ -156,9 +154,9 @@ def minimize(
         function.plain,
         value(as_array(x0)),
         method=method,
-        jac=plain(jac, args),
-        hess=plain(hess, args),
-        hessp=plain(hessp, args),
+        jac=function.beside(jac),
+        hess=function.beside(hess),
+        hessp=function.beside(hessp),
         bounds=bounds,
         constraints=constraints,
         tol=tol,
@@ -167,19 +165,10 @@ def minimize(
     )
     if depth_of(function(result.x)):
         require_inside(result.x, bounds, constraints)
-        slopes = SolverGradient(function)
-        result.x = solution("optimize.minimize", slopes, result.x, result.success, result.message)
+        found = result.x, result.success, result.message
+        result.x = solution("optimize.minimize", function, *found, is_minimum=True)
         result.fun = function(result.x)
     return result
-
-
-def as_tuple(args: Any) -> tuple:
-    return args if isinstance(args, tuple) else (args,)
-
-
-def plain(fun: Any, args: tuple) -> Any:
-    """A function that SciPy calls with plain numbers; other options as they are."""
-    return PlainFunction(fun, args) if callable(fun) else fun
 
 
 class Function:
@@ -188,12 +177,17 @@ class Function:
     With ``has_jacobian`` it returns two results; the second one is for SciPy alone.
     """
 
-    def __init__(self, fun: Callable, args: tuple, has_jacobian: bool = False):
-        self.plain = PlainFunction(fun, args)
-        self._fun, self._args, self._has_jacobian = fun, args, has_jacobian
+    def __init__(self, fun: Callable, args: Any, has_jacobian: bool = False):
+        self._args = args if isinstance(args, tuple) else (args,)
+        self.plain = PlainFunction(fun, self._args)
+        self._fun, self._has_jacobian = fun, has_jacobian
 
     def __call__(self, x: Any) -> Any:
         return self._first(self._fun(x, *self._args))
+
+    def beside(self, fun: Any) -> Any:
+        """Another function of these arguments, for SciPy; other options as they are."""
+        return PlainFunction(fun, self._args) if callable(fun) else fun
 
     def inner(self, x: Any) -> Any:
         """The plain function's result before it is turned into numbers, for traced x."""
@@ -206,32 +200,21 @@ class Function:
 NEAR = 1e-3  # of x and one: the longest step of Newton's method from SciPy's root
 
 
-def solution(name: str, function: Any, x: Any, is_found: bool, message: str) -> Any:
-    """The root x of a function, with derivatives if the function is traced."""
-    if not is_found and depth_of(function(x)):
-        raise RuntimeError(f"{name} found no solution, and so no derivative: {message}")
+def solution(
+    name: str, function: Function, x: Any, is_found: bool, message: str, is_minimum: bool = False
+) -> Any:
+    """The root x of a function, or its minimum, with derivatives if the function is traced."""
     shape = np.shape(x)
 
     def flat(fun: Callable) -> Callable:
-        return lambda vector: np.reshape(fun(np.reshape(vector, shape)[()]), (-1,))
+        zero = partial(gradient, fun) if is_minimum else fun
+        return lambda vector: np.reshape(zero(np.reshape(vector, shape)[()]), (-1,))
 
-    vector = np.reshape(x, (-1,))
-    inner = flat(function.inner)
-    root = corrected(flat(function), vector, lambda x: jacobian(inner, x), name, NEAR)
+    vector, equations = np.reshape(x, (-1,)), flat(function)
+    if not is_found and depth_of(equations(vector)):
+        raise RuntimeError(f"{name} found no solution, and so no derivative: {message}")
+    root = corrected(equations, vector, partial(jacobian, flat(function.inner)), name, NEAR)
     return x if root is vector else np.reshape(root, shape)
-
-
-class SolverGradient:
-    """The gradient of a function, called in the function's two ways."""
-
-    def __init__(self, function: Function):
-        self._function = function
-
-    def __call__(self, x: Any) -> Any:
-        return gradient(self._function, x)
-
-    def inner(self, x: Any) -> Any:
-        return gradient(self._function.inner, x)
 
 
 def raise_constrained() -> NoReturn:

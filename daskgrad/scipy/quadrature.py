@@ -77,8 +77,6 @@ class Panel(NamedTuple):
 
 NODES = np.array([*[-x for x in HALF_NODES[:0:-1]], *HALF_NODES])
 WEIGHTS = np.array([*HALF_WEIGHTS[:0:-1], *HALF_WEIGHTS])
-
-
 U, UNIT_WEIGHTS = SMOOTH = 0.5 * (NODES + 1.0), 0.5 * WEIGHTS
 
 

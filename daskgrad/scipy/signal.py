@@ -17,8 +17,6 @@ MODES = ("full", "same", "valid")
 
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
     """The convolution of two arrays with the same number of axes."""
-    if method not in ("auto", "direct", "fft"):
-        raise ValueError(f"signal.convolve takes method 'auto', 'direct' or 'fft', not {method!r}")
     return convolved("convolve", in1, in2, mode, method, None)
 
 
@@ -36,12 +34,13 @@ def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> A
     """The cross-correlation; of complex arrays, with the conjugate of ``in2``."""
     in2 = operand(in2)
     turned = rules.flip(np.conj(in2), tuple(range(np.ndim(in2))))
-    if method not in ("auto", "direct", "fft"):
-        raise ValueError(f"signal.correlate takes method 'auto', 'direct' or 'fft', not {method!r}")
     return convolved("correlate", in1, turned, mode, method, None)
 
 
 def convolved(name: str, in1: Any, in2: Any, mode: str, by: str, axes: Any) -> Any:
+    """The function of this name; ``by``: the method, or the name again."""
+    if by not in ("auto", "direct", "fft", name):
+        raise ValueError(f"signal.{name} takes method 'auto', 'direct' or 'fft', not {by!r}")
     if mode not in MODES:
         raise ValueError(f"signal.{name} takes mode 'full', 'same' or 'valid', not {mode!r}")
     a, b = operand(in1), operand(in2)

@@ -16,6 +16,7 @@ import dask
 import numpy
 import pytest
 from clusters import cluster
+from lengths import in_short
 from small_models import X, term, total, wave
 from waiting import wait_until
 
@@ -406,15 +407,12 @@ def shown_by(gate, how, scheduler, **streams):
     return text, process
 
 
-LONG = pytest.param("is interrupted", "threads", marks=pytest.mark.long)
-ENDS = pytest.param("ends", "sync", marks=pytest.mark.long)
+SHORT = [("fails", "threads"), ("is interrupted", "sync")]
+WAYS = [("ends", "sync"), *SHORT, ("is interrupted", "threads")]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="terminals of Windows are no files")
-@pytest.mark.parametrize(
-    ("how", "scheduler"),
-    [ENDS, ("fails", "threads"), ("is interrupted", "sync"), LONG],
-)
+@in_short(("how", "scheduler"), WAYS, *SHORT)
 def test_the_terminal_is_clean_at_the_end(how, scheduler, gate):
     """The cursor is shown again, and what comes next stands on a line of its own."""
     shown, process = shown_by(gate, how, scheduler)

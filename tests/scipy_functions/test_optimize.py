@@ -58,26 +58,20 @@ class Curve:
 
 
 def bowl(x, p):
-    return (x[0] - p[0]) ** 2 * np.exp(x[1] * p[1]) + x[1] ** 2 * (1.0 + x[0] ** 2) + x[1] * p[0]
+    return np.sum(p * x**4 / 4.0 + x**2 / 2.0 - x) + 0.5 * p[0] * x[0] * x[1]
 
 
 def bowl_slopes(x, p):
-    outer = np.exp(x[1] * p[1])
-    away = x[0] - p[0]
-    first = 2.0 * away * outer + 2.0 * x[0] * x[1] ** 2
-    return np.array([first, p[1] * away**2 * outer + 2.0 * x[1] * (1.0 + x[0] ** 2) + p[0]])
+    return p * x**3 + x - 1.0 + 0.5 * p[0] * x[::-1]
 
 
 def bowl_hessian(x, p):
-    outer, away = np.exp(x[1] * p[1]), x[0] - p[0]
-    mixed = 2.0 * away * p[1] * outer + 4.0 * x[0] * x[1]
-    last = p[1] ** 2 * away**2 * outer + 2.0 * (1.0 + x[0] ** 2)
-    return np.array([[2.0 * outer + 2.0 * x[1] ** 2, mixed], [mixed, last]])
+    return np.diag(3.0 * p * x**2 + 1.0) + 0.5 * p[0] * np.eye(2)[::-1]
 
 
 def minimum(o, p, **kwargs):
     given = {"jac": bowl_slopes, "hess": bowl_hessian, "method": "trust-exact"}
-    return o.minimize(bowl, [0.5, 0.5], args=p, options={"gtol": 1e-11}, **{**given, **kwargs})
+    return o.minimize(bowl, [0.5, 0.5], args=p, options={"gtol": 1e-9}, **{**given, **kwargs})
 
 
 START = np.array([0.5, 0.5])

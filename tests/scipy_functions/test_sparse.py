@@ -184,10 +184,7 @@ def matrix_of(s, d):
     return s.csc_array((d, AT), shape=(4, 4))
 
 
-def scipys(a, b):
-    return scipy.sparse.linalg.spsolve(a, b)
-
-
+scipys = scipy.sparse.linalg.spsolve
 RHS = B[:, 0]
 SOLUTIONS = {
     "of entries": lambda d: (d, RHS),

@@ -35,9 +35,8 @@ def browser():
 class Page:
     """One page of a dashboard, opened; collects what goes wrong in it."""
 
-    def __init__(self, browser, address, width=1000, scheme="light"):
-        size = {"width": width, "height": 900}
-        self._context = browser.new_context(viewport=size, color_scheme=scheme)
+    def __init__(self, browser, address, width=1000):
+        self._context = browser.new_context(viewport={"width": width, "height": 900})
         self.page = self._context.new_page()
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
