@@ -193,22 +193,9 @@ def test_an_evaluation_opens_no_port(client, tmp_path):
 
 
 OPENING = {  # what makes a socket that others can connect to
-    "accept",
-    "bind",
-    "create_datagram_endpoint",
-    "create_server",
-    "create_unix_server",
-    "listen",
-    "serve_forever",
-    "socketpair",
-    "start_server",
-    "start_unix_server",
-    "HTTPServer",
-    "Listener",
-    "Manager",
-    "SyncManager",
-    "TCPServer",
-    "UDPServer",
+    *"accept bind create_datagram_endpoint create_server create_unix_server listen".split(),
+    *"serve_forever socketpair start_server start_unix_server HTTPServer Listener".split(),
+    *"Manager SyncManager TCPServer UDPServer".split(),
 }
 
 SERVERS = ("http.server", "multiprocessing", "socketserver", "tornado", "xmlrpc", "aiohttp", "zmq")
@@ -299,14 +286,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
 
 PICKLERS = ("pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib")
 LOADING = {
-    "loads",
-    "pickle_loads",
-    "unpack",
-    "Unpickler",
-    "_Unpickler",
-    "read_pickle",
-    "eval",
-    "exec",
+    *"loads pickle_loads unpack Unpickler _Unpickler read_pickle eval exec".split(),
 }
 
 
@@ -323,17 +303,10 @@ def test_only_these_modules_unpickle(modules):
     assert {name for name, tree in modules.items() if any(map(is_loading, tree))} == set(UNPICKLED)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "pickle.loads(data)",
-        "pickle.load(file)",
-        "from pickle import loads",
-        "numpy.load(path, allow_pickle=True)",
-        "unpack(frames)",
-        "eval(text)",
-    ],
-)
+SOURCES = "pickle.loads(data)|pickle.load(file)|from pickle import loads|unpack(frames)|eval(text)"
+
+
+@pytest.mark.parametrize("source", [*SOURCES.split("|"), "numpy.load(path, allow_pickle=True)"])
 def test_the_check_sees_what_is_unpickled(source):
     assert any(map(is_loading, nodes(source)))
     assert not any(map(is_loading, nodes("json.dumps(data)\nbackends.load(name)\nmodel.load()")))
