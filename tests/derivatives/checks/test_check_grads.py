@@ -84,13 +84,6 @@ def test_a_rule_that_is_off_is_found_and_its_argument_named(factor, number):
             dg.check_grads(model_of(fun))(X, X + 2.0)
 
 
-@in_short("seed", range(10), 0, 1, 2)
-def test_a_rule_that_is_off_by_a_thousandth_is_found_in_all_directions(seed):
-    with pytest.raises(AssertionError, match=r"it gives .* differences give [-0-9.e]+ \(allowed: "):
-        dg.check_grads(model_of(off(1.001)), seed=seed)(X, X + 2.0)
-    dg.check_grads(model_of(off(1.0)), seed=seed)(X, X + 2.0)
-
-
 def with_rule(fun, slope):
     wrong = primitive(fun)
     defvjp(wrong, lambda ans, x: lambda g: g * slope(x))
