@@ -199,24 +199,6 @@ def test_auxiliary_output_is_computed_and_not_differentiated():
 # ---------------------------------------------------------------------------------- pullbacks
 
 
-def two_outputs(x, y):
-    u = squash(x)
-    return {"u": u, "rest": (mix(u, y), energy(y))}
-
-
-def test_a_pullback_gives_a_tuple_and_can_be_used_again():
-    value, pullback = dg.vjp(two_outputs, X, 2.0 * X)
-    assert_allclose(value["u"], plain(squash)(X))
-    cotangent = {"u": np.ones(4), "rest": (np.arange(4.0), 3.0)}
-    first, again = pullback(cotangent), pullback(cotangent)
-    assert isinstance(first, tuple)
-    for one, other in zip(first, again, strict=True):
-        assert_array_equal(one, other)
-    doubled = pullback(optree.tree_map(lambda leaf: 2.0 * leaf, cotangent))
-    assert_allclose(doubled[0], 2.0 * first[0])
-    assert_allclose(doubled[1], 2.0 * first[1])
-
-
 def test_a_pullback_gives_none_for_an_argument_without_derivative():
     _, pullback = dg.vjp(lambda x, n, names: x * n, X, 2, ["a", "b"])
     gradient, *rest = pullback(np.ones(4))

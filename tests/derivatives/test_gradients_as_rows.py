@@ -433,15 +433,6 @@ def test_what_is_not_finite_is_found_among_rows():
         dg.grad(model, sparse=True)(w)
 
 
-def test_runs_with_rows_are_recorded():
-    model = dg.delayed(lambda w: np.sum(w[S] ** 2))
-    with dg.record("rows") as run:
-        dg.grad(model, sparse=True)(W)
-        dg.grad(model)(W)
-    found, expected = run.rows
-    assert found.norm == pytest.approx(expected.norm)
-
-
 @pytest.mark.parametrize("sparse", [True, "w", ["p.inner"]])
 def test_the_program_of_a_compiled_model_has_the_same_rows(sparse):
     def plain(w, c, p):

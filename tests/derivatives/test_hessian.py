@@ -212,24 +212,6 @@ def test_residuals_that_are_one_number_or_a_sum():
 # ------------------------------------------------------------------------------------- cost
 
 
-def test_a_product_has_one_task_a_model_and_pass():
-    """2 N tasks for N models in a chain, and a few for the ends: not N²."""
-
-    def count(n):
-        done = []
-        with dask.callbacks.Callback(posttask=lambda key, *_: done.append(key)):
-            dg.hvp(lambda x: prior_(chain(x, n)), (X,), (V,))
-        return len(done)
-
-    assert count(20) - count(10) == 2 * (count(10) - count(5))
-
-
-def chain(x, n):
-    for _ in range(n):
-        x = squash_(0.1 * x)
-    return x
-
-
 def test_sums_and_multiples_need_no_values():
     """So that the terms of a sum stay single numbers, which are added up with their gradients."""
     x, v = dg.variable(X), dg.variable(V)

@@ -4,11 +4,10 @@ import autograd
 import autograd.numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from probes import lines, write
 from samples import decades
 
 import daskgrad as dg
-from daskgrad.autodiff.models.local_jacobians import PER_PRODUCT, colours_of
+from daskgrad.autodiff.models.local_jacobians import PER_PRODUCT
 from daskgrad.autodiff.tape.dependence import Dependence
 from daskgrad.autodiff.tape.forward import Push
 from daskgrad.autodiff.tape.reverse import AutogradTape
@@ -206,41 +205,6 @@ def test_the_entries_of_the_matrix_follow_from_the_graph(name, products):
     assert_array_equal(dg.jacobian(fun)(GRID), found.toarray().reshape(expected.shape))
 
 
-SETS, POINTS = 7, np.linspace(-1.0, 2.0, 20)
-
-
-def peak(points, amplitude, centre, width):
-    write(POINTS_LOG[0], "ran")
-    return amplitude * np.exp(-(((points - centre) / width) ** 2))
-
-
-POINTS_LOG = []
-
-
-def peaks(p):
-    own = [p[f"of {k}"] for k in range(SETS)]
-    parts = [dg.delayed(peak)(POINTS, each[0], each[1], p["width"]) for each in own]
-    return dg.delayed(lambda *parts: np.concatenate(parts))(*parts)
-
-
-def test_many_sets_of_data_take_what_one_takes(tmp_path, products):
-    POINTS_LOG[:] = [tmp_path / "log"]
-    p = {"width": 0.7} | {f"of {k}": np.array([1.0 + k, 0.1 * k]) for k in range(SETS)}
-    found = dg.jacobian(peaks, sparse=True)(p)
-    assert len(lines(tmp_path / "log")) == SETS
-    assert len(products) == 3 * SETS  # three parameters each; to join them takes none
-    assert found["width"].nnz == SETS * POINTS.size
-    for k in range(SETS):
-        (amplitude, centre), rows = p[f"of {k}"], slice(k * POINTS.size, (k + 1) * POINTS.size)
-        away = (POINTS - centre) / p["width"]
-        value = np.exp(-(away**2))
-        slopes = np.stack([value, 2.0 * amplitude * value * away / p["width"]], axis=1)
-        assert found[f"of {k}"].nnz == 2 * POINTS.size
-        assert_allclose(found[f"of {k}"].toarray()[rows], slopes, rtol=1e-12)
-        by_width = 2.0 * amplitude * value * away**2 / p["width"]
-        assert_allclose(found["width"].toarray()[rows, 0], by_width, rtol=1e-12)
-
-
 def test_what_has_no_structure_is_a_matrix_with_all_entries():
     fun = FUNCTIONS["sum"][0]
     for mode in MODES:
@@ -293,16 +257,6 @@ def test_a_model_that_runs_again_to_be_pulled_back_draws_the_same_numbers():
 def test_slopes_that_are_not_finite_are_an_error_while_nans_are_debugged():
     with dg.debug_nans(), pytest.raises(FloatingPointError, match=r"model 'sqrt'.* has inf"):
         dg.jacobian(dg.delayed(np.sqrt))(np.zeros(2))
-
-
-def test_no_set_has_two_columns_of_one_colour():
-    random = np.random.default_rng(1)
-    for _ in range(50):
-        sets = [frozenset(random.integers(0, 20, random.integers(0, 6)).tolist()) for _ in range(9)]
-        colours = colours_of(sets, 20)
-        for each in sets:
-            assert len({colours[column] for column in each}) == len(each)
-        assert set(np.flatnonzero(colours >= 0)) == frozenset().union(*sets)
 
 
 # ------------------------------------------------------------------------------- many at once

@@ -38,13 +38,6 @@ def test_heavy_items_are_complained_of_at_the_third_call_and_once():
     gradient(4.0)
 
 
-def test_pullbacks_too():
-    for _ in range(2):
-        dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
-    with pytest.warns(UserWarning, match="over 'pulled' were sent"):
-        dg.vjp(lambda x: dg.map_sum(fresh("pulled"), HEAVY, x), 1.0)
-
-
 def told_of(gradient):
     return told_of_calls([lambda: gradient(2.0)] * 3)
 

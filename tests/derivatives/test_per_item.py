@@ -65,17 +65,6 @@ def test_items_are_whatever_sums_run_over(kind):
         assert_allclose(given, expected, rtol=1e-14)
 
 
-def test_placed_items_stay_where_they_are(client):
-    values, gradients = by_hand(ITEMS, X)
-    with dg.place(ITEMS, 4) as shards:
-        both = dg.per_item(term, shards, gradient="full")
-        for x in (X, X):
-            assert_array_equal(both(x)[0], values)
-            assert_array_equal(both(x)[1], gradients)
-    with pytest.raises(RuntimeError, match="closed"):
-        both(X)
-
-
 def test_zips_and_pytrees_and_several_arguments():
     y = {"w": np.array([1.0, 2.0, 3.0]), "n": 2, "s": "text"}
     ran = []
@@ -123,11 +112,6 @@ def test_norms_neither_overflow_nor_vanish():
     values, norms = dg.per_item(lambda item, x: item * np.sum(x), [1e200, 1e-200, 0.0])(X)
     assert_allclose(norms, np.sqrt(3.0) * np.array([1e200, 1e-200, 0.0]), rtol=1e-15)
     assert values.shape == (3,)
-
-
-@pytest.mark.parametrize("keep", ["auto", "gradient", "tape", "recompute"])
-def test_what_is_kept_does_not_matter(keep):
-    assert_array_equal(dg.per_item(dg.delayed(term, keep=keep), ITEMS)(X)[0], by_hand(ITEMS, X)[0])
 
 
 def test_terms_may_be_of_numbers_and_not_depend_on_the_argument():

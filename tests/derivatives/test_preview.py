@@ -7,7 +7,6 @@ import xml.etree.ElementTree as xml
 from collections import Counter
 
 import autograd.numpy as np
-import dask
 import numpy
 import pytest
 from small_models import term
@@ -184,13 +183,3 @@ def test_a_file_that_needs_graphviz_is_an_error_before_anything_runs(no_graphviz
 def test_colours_of_texts_read():
     assert drawing.is_light("#B8D8E9")
     assert not drawing.is_light("#005686")
-
-
-def test_the_way_is_the_schedulers_own(tmp_path):
-    """Between processes values travel in tasks of their own; within one they do not."""
-    with dask.config.set(scheduler="processes"):
-        travels = boxes(dg.visualize(graph, X, shapes=False))
-    with dask.config.set(scheduler="threads"):
-        stays = boxes(dg.visualize(graph, X, shapes=False))
-    assert travels["wave", "value"] == 2
-    assert stays["wave", "value"] == 0

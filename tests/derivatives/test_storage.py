@@ -107,12 +107,6 @@ def test_storage_that_shares_memory(is_compiled):
             dg.value_and_grad(model, (0, 1), out=out)(memory[1:11:2], 0.5, rows)
 
 
-def test_wrong_storage_is_named_by_its_place():
-    model = dg.delayed(regression, name="model")
-    with pytest.raises(ValueError, match=r"out\[1\] of 'model': expected shape \(\), found \(2,\)"):
-        dg.value_and_grad(model, (0, 1), out=(np.zeros(5), np.zeros(2)))(X, 0.5, A)
-
-
 def test_storage_may_be_wrong_at_a_later_call():
     x, out = X.copy(), np.zeros(5)
     gradient = dg.value_and_grad(dg.delayed(energy, compile=True), out=out)

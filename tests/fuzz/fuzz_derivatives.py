@@ -8,13 +8,8 @@ import itertools
 import autograd
 import fuzz_programs
 import numpy as np
-from recorded import program_of
 
-from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.rules.declaration import Diverged, Refusal
 from daskgrad.autodiff.tape.forward import linearize
-from daskgrad.autodiff.tape.reverse import trace
 
 # of the program, not ours; a gradient within a model meets assertions of autograd's own rules, and
 # that of `where`, which asks a Python float for its shape
@@ -56,40 +51,9 @@ def points(seed):
 
 def differences_of(seed, kind, traced):
     """How many results of a program differ from the tape's; None if it cannot be recorded."""
-    fun, numbers, program, found = KINDS[kind](fuzz_programs.program(seed)), TRACED[traced], None, 0
-    for arrays in points(seed + 1):
-
-        def of_traced(*boxes, arrays=arrays):
-            mixed = dict(zip(numbers, boxes, strict=True))
-            return fun(*[mixed.get(n, array) for n, array in enumerate(arrays)])
-
-        with fuzz_programs.silence():
-            try:
-                outputs, tape = trace(of_traced, [arrays[n] for n in numbers])
-                if program is None:
-                    program = program_of(fun, arrays, numbers)
-            except (Unrecordable, *SENSELESS):
-                return None
-            try:
-                own, residuals = program.forward(*arrays)
-                pulled = result_of(program.pull_examples, residuals)
-                again = result_of(program.pull_examples, residuals)
-            except Diverged:
-                continue
-            found += not (
-                are_same(own, outputs)
-                and are_same(pulled, result_of(tape.pull, program.examples))
-                and are_same(pulled, again)
-            )
-    return found
-
-
-def result_of(pull, *args):
-    """What is pulled back, or why there is no derivative where the program came to."""
-    try:
-        return pull(*args)
-    except Refusal as refusal:
-        return [np.array(str(refusal))]
+    fun = KINDS[kind](fuzz_programs.program(seed))
+    result = fuzz_programs.compared(fun, points(seed + 1), TRACED[traced], SENSELESS)
+    return result and result[1]
 
 
 def differences(seed, counts):

@@ -20,13 +20,7 @@ UNARY += [lambda x: np.sqrt(1.0 + x * x), lambda x: x**3, lambda x: 1.5 - x, lam
 UNARY += [lambda x: np.log1p(np.exp(-x)), lambda x: np.clip(x, -0.5, 0.5), lambda x: x * x * x]
 UNARY += [lambda x: np.where(x > 0.0, x, 0.1 * x), lambda x: x**2, lambda x: 2.0 / (x * x + 1)]
 UNARY += [lambda x: np.cumsum(x), lambda x: np.sort(np.ravel(x)), np.log, np.reciprocal, np.sqrt]
-UNARY += [
-    lambda x: x**-1.5,
-    lambda x: -(x * -1.0),
-    np.expm1,
-    np.sinh,
-    lambda x: x % 0.7,
-]
+UNARY += [lambda x: x**-1.5, lambda x: -(x * -1.0), np.expm1, np.sinh, lambda x: x % 0.7]
 UNARY += [lambda x: np.where(x > 0.1, -x, 1.0), lambda x: np.nan_to_num(x), np.fabs, np.floor]
 BINARY = [np.add, np.subtract, np.multiply, np.maximum, np.minimum, np.arctan2, np.hypot]
 BINARY += [lambda x, y: x / (2.0 + y * y), lambda x, y: x * y + y, np.logaddexp, np.fmax]
@@ -41,11 +35,8 @@ ALONG += [lambda x, axis: np.expand_dims(x, axis), lambda x, axis: np.swapaxes(x
 ALONG += [lambda x, axis: np.take_along_axis(x, np.argsort(x, axis), axis)]
 ALONG += [lambda x, axis: x - np.max(x, axis, keepdims=True)]
 SHAPES = [lambda x: np.reshape(x, -1), lambda x: x.T, np.ravel, np.atleast_2d, np.squeeze]
-SHAPES += [
-    lambda x: np.tile(x, 2),
-    lambda x: np.broadcast_to(x[None], (2, *np.shape(x))),
-    np.transpose,
-]
+SHAPES += [lambda x: np.tile(x, 2), lambda x: np.broadcast_to(x[None], (2, *np.shape(x)))]
+SHAPES += [np.transpose]
 SHAPES += [lambda x: np.pad(np.ravel(x), 2), lambda x: np.reshape(x, np.shape(x)[::-1]), np.copy]
 MATRICES = [np.diag, np.tril, np.triu, np.trace, lambda x: x @ x.T, lambda x: np.dot(x.T, x)]
 MATRICES += [np.linalg.norm, lambda x: np.linalg.solve(square_of(x), x), lambda x: x[:, ::2]]
@@ -163,13 +154,5 @@ def guard(x, y, data, choose):
 
 
 OPERATIONS = [unary] * 4 + [binary] * 4 + [reduction] * 2 + [index] * 2 + [along] * 2
-OPERATIONS += [in_fortrans_order] * 3 + [
-    index_of_data,
-    shape,
-    shape,
-    matrix,
-    product,
-    scatter,
-    other_kind,
-    guard,
-]
+OPERATIONS += [in_fortrans_order] * 3 + [index_of_data, shape, shape, matrix, product, scatter]
+OPERATIONS += [other_kind, guard]

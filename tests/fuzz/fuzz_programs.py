@@ -15,7 +15,7 @@ from recorded import program_of
 import daskgrad as dg
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.autodiff.rules.declaration import Diverged, Refusal
 from daskgrad.autodiff.tape.reverse import trace
 
 CALLS = 12  # of a model, which is compiled at the third
@@ -89,36 +89,44 @@ def points(seed, count=4, dtype="d"):
         yield tuple([array.astype(dtype) for array in arrays])
 
 
-def differences_of_program(seed, dtype="d"):
-    """How many results of a program differ from the tape's; None if it cannot be recorded."""
-    fun, compiled = program(seed), None
-    found = 0
-    for arrays in points(seed + 1, dtype=dtype):
-        traced, data = arrays[:2], arrays[2:]
+def compared(fun, points, traced, senseless=SENSELESS):
+    """The program of a function, and how many of its results at the points differ from the tape's;
+    None if it cannot be recorded, or what it raises says that it makes no sense."""
+    program, found = None, 0
+    for arrays in points:
+
+        def of_traced(*boxes, arrays=arrays):
+            mixed = dict(zip(traced, boxes, strict=True))
+            return fun(*[mixed.get(n, array) for n, array in enumerate(arrays)])
+
         with silence():
             try:
-                outputs, tape = trace(lambda *xs, data=data: fun(*xs, *data), traced)
-                tape.pull(list(map(ones_like, outputs)))
-            except SENSELESS:  # NumPy's: a program that makes no sense
+                outputs, tape = trace(of_traced, [arrays[n] for n in traced])
+                pull(tape.pull, list(map(ones_like, outputs)))
+                program = program or program_of(fun, arrays, traced)
+            except (Unrecordable, *senseless):
                 return None
-            if compiled is None:
-                try:
-                    compiled = program_of(fun, arrays, [0, 1])
-                except Unrecordable:
-                    return None
             try:
-                own, residuals = compiled.forward(*arrays)
+                own, residuals = program.forward(*arrays)
                 before = [np.array(each) for each in own]
-                pulled = compiled.pull_examples(residuals)
+                pulled = pull(program.pull_examples, residuals)
             except Diverged:
                 continue
             found += not (
                 are_same(own, outputs)
-                and are_same(pulled, tape.pull(compiled.examples))
+                and are_same(pulled, pull(tape.pull, program.examples))
                 and are_same(before, own)  # pulling back changes no value
-                and are_same(pulled, compiled.pull_examples(residuals))
+                and are_same(pulled, pull(program.pull_examples, residuals))
             )
-    return found
+    return program, found
+
+
+def pull(pull_back, *args):
+    """What is pulled back, or why there is no derivative where the program came to."""
+    try:
+        return pull_back(*args)
+    except Refusal as refusal:
+        return [np.array(str(refusal))]
 
 
 def differences_of_calls(seed):
@@ -147,7 +155,8 @@ def differences_of_calls(seed):
 
 
 def differences(seed, counts):
-    found = differences_of_program(seed, "df"[seed % 5 == 4])
+    result = compared(program(seed), points(seed + 1, dtype="df"[seed % 5 == 4]), (0, 1))
     called = differences_of_calls(seed) if seed % 4 < 2 else 0
-    counts["not recorded" if found is None else "compared"] += 1
-    return [f"{found or 0} results and {called} calls differ"] * bool(found or called)
+    counts["not recorded" if result is None else "compared"] += 1
+    found = result[1] if result else 0
+    return [f"{found} results and {called} calls differ"] * bool(found or called)

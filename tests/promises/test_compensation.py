@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import pickle
 from fractions import Fraction
 
 import autograd.numpy as np
@@ -16,19 +15,14 @@ from lengths import in_short
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.autodiff.models.determinism import NondeterministicModelError
 from daskgrad.autodiff.models.pullbacks import sum_values
-from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values import addition as compensation
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.addition import (
-    Unrounded,
     final_leaves,
     pairwise,
     two_sum,
 )
-from daskgrad.autodiff.values.cotangents import Cotangent
-from daskgrad.sums.block_tasks import Summand, capture_block, evaluate_block, pull_back_block
 
 LARGEST = float(np.finfo(float).max)
 ULP_OF_LARGEST = 2.0**971
@@ -118,56 +112,7 @@ def test_the_error_of_an_addition_is_exact(a, b):
             assert (total, error) == (a + b, 0.0)
 
 
-@pytest.mark.parametrize("dtype", ["e", "f", "d", "g"])
-def test_the_error_of_an_addition_is_exact_in_every_float_dtype(dtype, random):
-    a = (random.normal(size=200) * 10.0 ** random.uniform(-4, 4, 200)).astype(dtype)
-    b = (random.normal(size=200) * 10.0 ** random.uniform(-4, 4, 200)).astype(dtype)
-    total, error = two_sum(a, b)
-    assert total.dtype == error.dtype == np.dtype(dtype)
-    assert np.any(error != 0.0)
-    for x, y, s, e in zip(a, b, total, error, strict=True):
-        assert exact(s) + exact(e) == exact(x) + exact(y)
-        assert two_sum(x, y) == (s, e)
-        assert type(two_sum(x, y)[0]) is type(s)
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), [(np.inf, 1.0), (np.inf, -np.inf), (np.nan, 1.0), (1e308, 1e308)]
-)
-def test_a_sum_that_is_not_finite_gets_no_correction(a, b):
-    with np.errstate(all="ignore"):
-        expected = np.float64(a) + np.float64(b)
-        for make in (float, np.float64, lambda x: np.array([x, 0.1]), lambda x: np.full(2, x + 0j)):
-            total, error = two_sum(make(a), make(b))
-            assert_array_equal(np.ravel(total)[0].real, expected)
-            assert np.all(np.isfinite(error))
-            assert np.ravel(error)[0] == 0.0
-
-
 # ------------------------------------------------------------------------------- the bound
-
-SUMMANDS = {
-    "float64": st.lists(finite.filter(lambda x: abs(x) < 1e300), min_size=1, max_size=200),
-    "float32": st.lists(
-        st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100), min_size=1, max_size=200
-    ),
-    "subnormal": st.lists(st.floats(-1e-310, 1e-310), min_size=1, max_size=50),
-}
-
-
-@pytest.mark.parametrize("kind", SUMMANDS)
-@given(data=st.data())
-def test_any_sum_is_within_the_bound(kind, data):
-    terms = data.draw(SUMMANDS[kind])
-    if kind == "subnormal":
-        assert compensated(terms) == math.fsum(terms)
-        return
-    if kind == "float64":
-        assert is_within_the_bound(compensated(terms), terms)
-    total = compensated(list(map(getattr(np, kind), terms)))
-    assert total.dtype == kind
-    assert is_within_the_bound(total, terms)
-
 
 CONDITIONS = [1e2, 1e8, 1e14, 1e20, 1e25, 1e30]
 
@@ -400,49 +345,3 @@ def test_a_sum_is_that_of_the_tree_over_all_its_terms(name, grainsize):
     if "a bag" not in name:  # whose tree is that of its partitions
         assert sums == list(map(compensated, columns))
     assert not any(are_within(results(grainsize=grainsize, summation="pairwise"), columns))
-
-
-# -------------------------------------------------------------------- what moves between tasks
-
-
-class Block:
-    """The tasks of one of several blocks of a sum of ``fun(item, x)``."""
-
-    def __init__(self, fun):
-        node = dg.map_sum(fun, ROWS, dg.variable(ONES))
-        active = (Active(1, watched=False),)
-        self.model = node.model
-        self.sum = Summand(node.call, active, "compensated", is_partial=True)
-
-    def evaluate(self):
-        return evaluate_block(self.model, self.sum, 0, [ONES], ROWS[:8])
-
-    def capture(self):
-        return capture_block(self.model, self.sum, 0, [ONES], ROWS[:8])
-
-    def pull_back(self, captured, elsewhere):
-        one = Cotangent((np.ones(np.shape(compensation.rounded_value(captured.value)))[()],))
-        return pull_back_block(captured, one, self.model, self.sum, 0, [ONES], elsewhere, ROWS[:8])
-
-
-@pytest.mark.parametrize("fun", [scaled, inner])
-def test_a_block_that_has_moved_gives_the_same_unrounded_sums(fun):
-    block = Block(fun)
-    captured = block.capture()
-    moved, elsewhere = pickle.loads(pickle.dumps((captured, captured.value)))
-    pulled, pulled_again = block.pull_back(captured, elsewhere), block.pull_back(moved, elsewhere)
-    for here, there in (
-        (pulled.leaves[0], pulled_again.leaves[0]),
-        (captured.value.leaves[0], block.evaluate().leaves[0]),
-    ):
-        assert isinstance(here, Unrounded)
-        assert_array_equal(here.high, there.high)
-        assert_array_equal(here.low, there.low)
-        assert np.any(here.low != 0.0)
-
-
-def test_a_block_whose_value_others_saw_differently_is_an_error():
-    block = Block(scaled)
-    other = Block(lambda item, x: 1.001 * item * x).capture().value
-    with pytest.raises(NondeterministicModelError, match="'scaled' is not deterministic"):
-        block.pull_back(block.capture(), other)

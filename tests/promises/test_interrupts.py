@@ -56,8 +56,7 @@ def piece(x, number, gate):
 
 
 def piece_back(x, number, gate):
-    x = x if gate is None else gated_back(x, gate)
-    return np.array([1.0, 2.0]) * np.sum(np.sin(x * number))
+    return np.array([1.0, 2.0]) * np.sum(np.sin(gated_back(x, gate) * number))
 
 
 def vector_piece(x, number, gate):

@@ -10,9 +10,9 @@ from clusters import whole_again
 from distributed import get_task_stream
 from lengths import in_short
 from numpy.testing import assert_array_equal
-from policies import Always, Never, gated_back, under
-from probes import THINGS, holding
-from waiting import Gate, wait_until
+from policies import Always, Never, under
+from probes import THINGS, gated_back, holding
+from waiting import wait_until
 
 import daskgrad as dg
 
@@ -109,53 +109,6 @@ def test_a_stolen_backward_task_gives_the_same_bits(name, policy, client, gate):
         expected = dg.value_and_grad(objective(model, thing, None))(X)
     with under(POLICIES[policy]):
         require_same_bits_if_stolen(client, gate, objective(model, thing, gate), expected)
-
-
-def gated_in_jax(gate):
-    jax = pytest.importorskip("jax")
-
-    def waited(g):
-        gate.wait("backward")
-        return g
-
-    @jax.custom_vjp
-    def gated(x):
-        return x
-
-    def backward(_, g):
-        return (jax.pure_callback(waited, jax.ShapeDtypeStruct(g.shape, g.dtype), g),)
-
-    gated.defvjp(lambda x: (x, None), backward)
-    return lambda x, scale: jax.numpy.sin(gated(x * scale)) * x[::-1]
-
-
-def gated_in_torch(gate):
-    torch = pytest.importorskip("torch")
-
-    class Gated(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(context, g):
-            gate.wait("backward")
-            return g
-
-    return lambda x, scale: torch.sin(Gated.apply(x * scale)) * x.flip(0)
-
-
-@pytest.mark.optional
-@pytest.mark.parametrize(("backend", "made"), [("jax", gated_in_jax), ("torch", gated_in_torch)])
-def test_tapes_of_other_libraries_are_stolen(backend, made, client, gate, tmp_path):
-    """They cannot be sent, whatever the policy says."""
-    open_gate = Gate(tmp_path / "open")
-    open_gate.open()
-    with dask.config.set(scheduler="sync"):
-        expected = dg.value_and_grad(objective(dg.delayed(made(open_gate), backend=backend)))(X)
-    model = dg.delayed(made(gate), backend=backend)
-    with under(Always()):
-        require_same_bits_if_stolen(client, gate, objective(model), expected)
 
 
 # ------------------------------------------------------------------------------ retired workers

@@ -16,6 +16,7 @@ import numpy
 import pytest
 from clusters import whole_again
 from dask.task_spec import DataNode
+from lengths import in_short
 from numpy.testing import assert_array_equal
 from policies import Never, moving, under
 from probes import gated_back
@@ -291,19 +292,11 @@ CASES = [
 ]
 
 
-def drawn(draw, other, short):
-    """All cases with a way to draw, and one with the other; those that are not short are long."""
-    every = [(case, draw) for case in CASES]
-    marks = [[] if case in short else [pytest.mark.long] for case in CASES]
-    rows = [pytest.param(*row, marks=mark) for row, mark in zip(every, marks, strict=True)]
-    return [*rows, pytest.param(a_call, other, marks=pytest.mark.long)]
+DRAWN_ANEW = [*[(case, from_numpys_state) for case in CASES], (a_call, from_pythons_state)]
+DRAWN_AGAIN = [*[(case, from_a_generator) for case in CASES], (a_call, from_a_seed)]
 
 
-DRAWN_ANEW = drawn(from_numpys_state, from_pythons_state, [a_call, a_held_pullback])
-DRAWN_AGAIN = drawn(from_a_generator, from_a_seed, [several_consumers])
-
-
-@pytest.mark.parametrize(("case", "draw"), DRAWN_ANEW)
+@in_short(("case", "draw"), DRAWN_ANEW, DRAWN_ANEW[0], (a_held_pullback, from_numpys_state))
 def test_a_model_that_draws_other_numbers_after_a_kill_is_an_error(case, draw, fate):
     with pytest.raises(NondeterministicModelError, match=f"'({draw.__name__}|term)'"):
         case(fate, draw)
@@ -340,7 +333,7 @@ def test_an_output_is_compared_with_the_value_that_was_returned():
         dg.value_and_grad(lambda x: model(x))(X)
 
 
-@pytest.mark.parametrize(("case", "draw"), DRAWN_AGAIN)
+@in_short(("case", "draw"), DRAWN_AGAIN, (several_consumers, from_a_generator))
 def test_a_model_that_draws_the_same_numbers_after_a_kill_is_right(case, draw, fate):
     with dask.config.set(scheduler="sync"):
         expected = case(Undisturbed(), draw)

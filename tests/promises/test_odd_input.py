@@ -82,14 +82,6 @@ def test_also_on_a_cluster_which_sends_arrays_in_its_own_way(client):
         assert gradient.dtype == x.dtype
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.clongdouble])
-def test_complex_parameters_keep_both_parts(dtype):
-    z = (X + 1j * X[::-1]).astype(dtype)
-    gradient = dg.grad(dg.delayed(lambda z: anp.sum(anp.real(z * anp.conj(z)))))(z)
-    assert gradient.dtype == dtype
-    assert_allclose(gradient, 2 * np.conj(z), rtol=1e-5)
-
-
 PYTREES = {
     "a huge integer beside": ({"x": 2.0, "n": 10**400}, {"x": 3.0, "n": None}),
     "keys of several kinds": ({"x": 2.0, 1: 5, (1, 2): "text"}, {"x": 3.0, 1: None, (1, 2): None}),
@@ -159,11 +151,6 @@ def test_a_range_is_a_list_of_items(kind):
     total = 20.0 if kind == "zip" else 10.0
     assert_allclose(gradient, np.full(3, total))
     assert_allclose(value, total * np.sum(X))
-
-
-def test_a_grainsize_of_placed_items_is_rounded_down_to_theirs():
-    shards = dg.place([1.0, 2.0, 3.0], grainsize=2)
-    assert dg.map_sum(float, shards, grainsize=3).compute() == 6.0
 
 
 OTHER_ITEMS = {

@@ -355,20 +355,6 @@ def test_a_gradient_takes_no_more_memory_than_autograds(name):
     assert result <= 1.2 * peak(lambda: autograd.value_and_grad(model)(W))
 
 
-def test_a_gradient_in_parts_takes_no_more_memory_than_autograds():
-    def model(w):
-        return sum([np.sum(np.dot(part[PICKED], np.ones(250))) for part in (w["a"], w["b"])])
-
-    def in_parts(w):
-        return first(w["a"]) + first(w["b"])
-
-    first = dg.delayed(DENSE["rows"], name="rows")
-    w = {"a": W, "b": W.copy()}
-    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
-        result = peak(lambda: dg.value_and_grad(in_parts)(w))
-    assert result <= 1.2 * peak(lambda: autograd.value_and_grad(model)(w))
-
-
 def test_a_graph_in_threads_takes_no_more_either():
     model = DENSE["rows"]
     with dask.config.set({"scheduler": "threads", "daskgrad.inline.seconds": 0}):

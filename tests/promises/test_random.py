@@ -176,15 +176,3 @@ def test_a_shared_generator_gives_every_term_the_same_numbers():
     inside = dg.delayed(lambda x, g: dg.map_sum(model, ITEMS, x, g))(X, generator).compute()
     assert_allclose([outside, inside], [expected, expected])
     assert generator.bit_generator.state == first
-
-
-# ------------------------------------------------------------------------- what it costs, and why
-
-
-def test_the_global_state_is_no_source_of_random_numbers():
-    """It goes on from run to run: the pullback that is traced again is of other numbers."""
-    model = dg.delayed(
-        lambda x: np.sum(x * onp.random.standard_normal(3)), name="model", keep="recompute"
-    )
-    with pytest.raises(dg.NondeterministicModelError, match="is not deterministic"):
-        dg.grad(lambda x: model(x))(X)

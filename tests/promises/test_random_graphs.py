@@ -21,7 +21,7 @@ pytestmark = [
     ),
 ]
 
-EXACT = 1e-12  # of the sum of the contributions' magnitudes: see ``programs.magnitude``
+EXACT = 1e-11  # of the largest entry of a gradient
 
 
 def for_random_programs(check, count):
@@ -42,17 +42,13 @@ def directions(program, count):
     return [like(program.arguments, random) for _ in range(count)]
 
 
-def flat(tree):
-    return np.concatenate([np.ravel(leaf) for leaf in optree.tree_leaves(tree)])
-
-
 def inner(first, second):
-    return np.dot(flat(first), flat(second))
+    return np.dot(programs.flat(first), programs.flat(second))
 
 
 def magnitude(first, second):
     """What the rounding error of an inner product is relative to."""
-    return np.dot(np.abs(flat(first)), np.abs(flat(second)))
+    return np.dot(np.abs(programs.flat(first)), np.abs(programs.flat(second)))
 
 
 def close(first, second, scale, bound=1e-12):
@@ -66,7 +62,7 @@ def require_autograds_gradient(program):
     value, gradients = gradient(program)
     plain = program.plain(*program.arguments)
     assert close(value, plain, abs(plain))
-    assert programs.difference(program, gradients) <= EXACT
+    assert programs.error(program, gradients) <= EXACT
 
 
 def require_transposes(program):
@@ -81,7 +77,7 @@ def require_transposes(program):
     (direction,) = directions(program, 1)
     value, tangent = dg.jvp(fun, program.arguments, direction)
     again, pullback = dg.vjp(fun, *program.arguments)
-    assert_array_equal(flat(value), flat(again))
+    assert_array_equal(programs.flat(value), programs.flat(again))
     cotangent = like(value, np.random.default_rng(1))
     pulled = pullback(cotangent)
     size = magnitude(tangent, cotangent) + magnitude(pulled, direction)
@@ -94,8 +90,10 @@ def product_by_autograd(program, direction):
     def plain(vector):
         return program.plain(*programs.shaped(vector, program.arguments))
 
-    along = flat(direction)
-    return autograd.grad(lambda v: np.dot(autograd.grad(plain)(v), along))(flat(program.arguments))
+    along = programs.flat(direction)
+    return autograd.grad(lambda v: np.dot(autograd.grad(plain)(v), along))(
+        programs.flat(program.arguments)
+    )
 
 
 def require_autograds_symmetric_hessian(program):
@@ -106,9 +104,9 @@ def require_autograds_symmetric_hessian(program):
     _, others = dg.hvp(program, primals, other)
     _, tangent = dg.jvp(program, primals, one)
     expected = product_by_autograd(program, one)
-    scale = max(np.max(np.abs(expected)), np.max(np.abs(flat(gradients))))
-    assert_allclose(flat(again), flat(gradients), 1e-12, 1e-12 * scale)
-    assert_allclose(flat(products), expected, 1e-9, 1e-10 * max(1.0, scale))
+    scale = max(np.max(np.abs(expected)), np.max(np.abs(programs.flat(gradients))))
+    assert_allclose(programs.flat(again), programs.flat(gradients), 1e-12, 1e-12 * scale)
+    assert_allclose(programs.flat(products), expected, 1e-9, 1e-10 * max(1.0, scale))
     size = magnitude(products, other) + magnitude(others, one)
     assert close(inner(products, other), inner(others, one), size, 1e-10)
     assert close(tangent, inner(gradients, one), magnitude(gradients, one))
@@ -170,15 +168,4 @@ def test_the_measure_finds_a_gradient_that_is_off_by_a_part_in_a_billion():
     program = Program(programs.point(0, 2, 3), (Step("squash", (0,), 0),), (7,))
     _, gradients = gradient(program)
     wrong = (gradients[0] * (1 + 1e-9), *gradients[1:])
-    assert programs.difference(program, wrong) > 100 * EXACT
-
-
-def test_the_measure_allows_for_cancellation_and_no_more():
-    """x - x cancels: the error may be 1e-12 of what was added, not of the zero that is left."""
-    program = Program(
-        programs.point(0, 1, 1),
-        (Step("-", (0, 0), 0), Step("+", (7, 0), 0), Step("+", (8, 0), 0)),
-        (9,),
-    )
-    assert np.all(programs.magnitude(program)[:1] >= np.abs(programs.reference(program)[:1]))
-    assert np.all(programs.magnitude(program)[1:] == 0.0)
+    assert programs.error(program, wrong) > 10 * EXACT

@@ -12,9 +12,7 @@ import autograd
 import autograd.numpy as np
 import dask
 import pytest
-from autograd import tracer
 from lengths import in_short
-from numpy.testing import assert_allclose
 
 import daskgrad as dg
 
@@ -139,34 +137,3 @@ def test_gradients_on_dasks_threads_from_eight_threads_are_right(in_line):
         dask.config.set({"scheduler": "threads", "pool": pool, "daskgrad.inline.seconds": in_line}),
     ):
         assert wrong(sum_of_models, numbers, expected) == 0.0
-
-
-def interleaved(x):
-    """A nested derivative, after whose beginning an earlier one ends in another thread."""
-    begun, ends = threading.Event(), threading.Event()
-
-    def other(y):
-        begun.set()
-        assert ends.wait(60)
-        return y * y
-
-    def outer(x):
-        ends.set()
-        earlier.result(60)
-        return x * autograd.grad(lambda y: np.sin(x * y))(0.5)
-
-    with ThreadPoolExecutor(1) as pool:
-        earlier = pool.submit(autograd.grad(other), 1.0)
-        assert begun.wait(60)
-        return autograd.grad(outer)(x)
-
-
-def test_a_derivative_that_ends_in_another_thread_is_no_part_of_ours():
-    assert_allclose(interleaved(0.3), 0.6 * np.cos(0.15) - 0.045 * np.sin(0.15), rtol=1e-14)
-
-
-@pytest.mark.filterwarnings("ignore:Output seems independent")
-def test_that_is_wrong_without_daskgrad(monkeypatch):
-    """The day it is not, ``trace_numbers`` can go."""
-    monkeypatch.setattr(tracer, "trace_stack", tracer.TraceStack())
-    assert abs(interleaved(0.3) - (0.6 * np.cos(0.15) - 0.045 * np.sin(0.15))) > 0.05

@@ -32,7 +32,7 @@ from daskgrad.autodiff.values import clock as package_clock
 from daskgrad.placed.connection import Connection
 from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.settings import limit
-from daskgrad.tasks.supervision import LostError, is_busy, standing
+from daskgrad.tasks.supervision import LostError, is_busy
 from daskgrad.tasks.waiting import Together
 
 pytestmark = [
@@ -286,35 +286,6 @@ def test_a_paused_worker_ends_what_it_began(leaves_its_thread, gate, wait_for_lo
         assert_right(dg.grad(dg.delayed(pausing))(X))
 
 
-def test_tasks_that_move_are_seen_without_a_look_at_the_others():
-    """The walk over what is wanted ends at the first task that a worker has."""
-
-    class Worker:
-        status = Status.running
-
-    class State:
-        worker_restrictions = host_restrictions = resource_restrictions = None
-
-        def __init__(self, state, waiting_on=()):
-            self.key, self.state, self.processing_on = object(), state, Worker
-            self.waiting_on = set(waiting_on)
-
-    tasks = {"wanted": State("waiting", [State("processing")]), "other": State("memory")}
-    scheduler = SimpleNamespace(tasks=tasks, running=(), workers={})
-    assert standing(["wanted", "other"], scheduler) == {"can_progress": True}
-    assert standing(["other"], scheduler)["can_progress"]
-    assert standing(["other", "unknown"], scheduler) == {"can_progress": True, "are_known": False}
-    tasks["wanted"].state = "queued"
-    tasks["wanted"].waiting_on = set()
-    assert not standing(["wanted", "other"], scheduler)["can_progress"]
-    scheduler.running = (Worker,)
-    assert standing(["wanted", "other"], scheduler)["can_progress"]
-    tasks["wanted"].state = "processing"
-    Worker.status = Status.paused
-    Worker.metrics, Worker.long_running = {"task_counts": {"executing": 0}}, set()
-    assert not standing(["wanted", "other"], scheduler)["can_progress"]
-
-
 # ------------------------------------------------------------------------------- a time limit
 
 
@@ -492,24 +463,6 @@ def test_workers_that_die_while_something_is_sent_to_them_are_passed_over(frail)
 
 
 # ------------------------------------------------------------------------ where it is called
-
-
-@pytest.mark.parametrize("kind", ["graph", "placed items", "pullback"])
-def test_a_gradient_in_a_task_leaves_its_thread_to_its_models(kind):
-    """There is one thread in all."""
-
-    def in_task():
-        if kind == "graph":
-            return dg.grad(dg.delayed(lambda x: np.sum(np.sin(x))))(X)
-        if kind == "pullback":
-            return dg.vjp(dg.delayed(lambda x: np.sum(np.sin(x))), X)[1](1.0)[0]
-        shards = dg.place([1.0] * 4)
-        summed = dg.grad(lambda x: dg.map_sum(lambda item, x: item * np.sum(np.sin(x)), shards, x))
-        return sum([summed(X) for _ in range(3)]) / 12.0
-
-    with threads_cluster(threads_per_worker=1) as client:
-        found = client.submit(in_task).result(timeout=60)
-    numpy.testing.assert_allclose(found, np.cos(X))
 
 
 def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models():

@@ -79,10 +79,6 @@ def alone(row):
     return np.sum(row**2) ** 0.5
 
 
-def squares(pair):
-    return np.sum(pair[0] ** 2 * pair[1])
-
-
 def with_constants(row, x, scale, big):
     return scale * dot(row, x) + big[7]
 
@@ -117,7 +113,6 @@ PLACED = {
     "a mean": lambda place, p, x: dg.map_mean(dot, place(ROWS), x),
     "a sum over slices": lambda place, p, x: dg.reduce_sum(slice_sum, place(ROWS, 7), x),
     "ragged items": lambda place, p, x: dg.map_sum(ragged, place(RAGGED), x),
-    "with a prior": lambda place, p, x: dg.map_sum(dot, place(ROWS), x) + dg.delayed(prior)(x),
     "two sums": lambda place, p, x: (
         dg.map_sum(dot, place(ROWS), x) * 2.0 - dg.map_sum(ragged, place(RAGGED, 1), x)
     ),
@@ -127,7 +122,6 @@ PLACED = {
     "a sum that depends on a sum": lambda place, p, x: dg.map_sum(
         dot, place(ROWS), x * dg.map_sum(ragged, place(RAGGED), x)
     ),
-    "a function of a sum": lambda place, p, x: dg.delayed(np.log)(dg.map_sum(dot, place(ROWS), x)),
     "a sum with constants": lambda place, p, x: dg.map_sum(
         with_constants, place(ROWS), x, 2.0, BIG
     ),
@@ -145,7 +139,6 @@ SENT = {
     "rows beside a large array": lambda place, p, x: dg.map_sum(weighted, dg.zip(p, WIDE), x),
     "rows twice": lambda place, p, x: dg.map_sum(dot, p, x) * dg.map_sum(weighted, dg.zip(p, p), x),
     "slices of rows": lambda place, p, x: dg.reduce_sum(slice_sum, p, x, grainsize=7),
-    "one row a task": lambda place, p, x: dg.map_sum(dot, p, x, grainsize=1),
     "rows behind stop_gradient": lambda place, p, x: (
         dg.map_sum(dot, p, x) * dg.stop_gradient(dg.map_sum(alone, p))
     ),
@@ -155,7 +148,6 @@ SENT = {
 }
 ZIPPED = {
     "a large array": lambda place, p, x: dg.map_sum(wide, dg.zip(WIDE, place(ROWS)), x),
-    "a list of rows": lambda place, p, x: dg.map_sum(effect, dg.zip(list(OF_ROWS), place(ROWS)), x),
     "numbers that are drawn": lambda place, p, x: dg.map_sum(
         noisy, dg.zip(place(ROWS), dg.random.generators(7, COUNT)), x
     ),
@@ -166,22 +158,12 @@ ZIPPED = {
         dg.map_sum(weighted, dg.zip(place(ROWS), NEAR), x)
         + dg.map_sum(effect, dg.zip(OF_ROWS, ROWS), x)
     ),
-    "beside another one there": lambda place, p, x: (
-        dg.map_sum(weighted, dg.zip(place(ROWS), NEAR), x)
-        * dg.map_sum(effect, dg.zip(OF_ROWS, place(ROWS)), x)
-    ),
     "effects": lambda place, p, x: dg.map_sum(effect, dg.zip(p, place(ROWS)), x),
-    "effects and their prior": lambda place, p, x: (
-        dg.map_sum(effect, dg.zip(p, place(ROWS)), x) + dg.delayed(prior)(p)
-    ),
     "effects twice": lambda place, p, x: (
         dg.map_sum(effect, dg.zip(p, place(ROWS)), x)
         - dg.map_sum(effect, dg.zip(place(ROWS), p), x)
     ),
     "effects side by side": lambda place, p, x: dg.map_sum(both, dg.zip(p, place(ROWS), p), x),
-    "effects that are all": lambda place, p, x: (
-        dg.map_sum(squares, dg.zip(p, place(ROWS))) + dg.delayed(prior)(x)
-    ),
     "effects in slices": lambda place, p, x: dg.reduce_sum(
         slice_effect, dg.zip(p, place(ROWS, 4)), x, grainsize=4
     ),

@@ -1,6 +1,6 @@
 """Policies for pullbacks, and ways to move one, that tests share.
 
-Workers that the tests start import this module: the rule of a primitive is not sent by value.
+Workers that the tests start import this module.
 """
 
 import pickle
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import cloudpickle
 import dask
 import dask.local
-from autograd.extend import defvjp, primitive
 
 import daskgrad as dg
 from daskgrad.autodiff.models.pullbacks import capture
@@ -61,21 +60,3 @@ def moving(graph, keys, **options):
     submit = dask.local.synchronous_executor.submit
     pickling = {"dumps": cloudpickle.dumps, "loads": pickle.loads}
     return dask.local.get_async(submit, 1, graph, keys, **pickling)
-
-
-@primitive
-def gated_back(x, gate):
-    """The identity, whose pullback waits at a gate."""
-    return x
-
-
-def gated_back_vjp(ans, x, gate):
-    def gated_pullback(g):
-        if gate is not None:
-            gate.wait("backward")
-        return g
-
-    return gated_pullback
-
-
-defvjp(gated_back, gated_back_vjp, None)

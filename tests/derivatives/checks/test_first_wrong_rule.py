@@ -6,7 +6,6 @@ import pytest
 from autograd.extend import defvjp, primitive
 
 import daskgrad as dg
-from daskgrad.derivatives.hessian import hvp
 from daskgrad.derivatives.jvp import jvp
 
 X = np.array([0.3, -0.5, 0.9])
@@ -169,23 +168,6 @@ def test_the_forward_mode_is_checked_alone_too(modes, monkeypatch):
     assert "the tangent of" in message
     assert "that of model 'multiply', argument 0" in message
     assert "Taylor" not in message
-
-
-def test_a_wrong_second_derivative_is_found_with_its_model(monkeypatch):
-    total = dg.delayed(lambda x: np.sum(np.tanh(x)), name="right")
-    energy = dg.delayed(lambda s: s**3, name="energy")
-
-    def hvp_of(fun, primals, tangents):
-        gradient, products = hvp(fun, primals, tangents)
-        factor = 1.0 if is_call_of("right", fun) else 1.001
-        return gradient, tuple([factor * product for product in products])
-
-    monkeypatch.setattr("daskgrad.derivatives.checks.directional.hvp", hvp_of)
-    monkeypatch.setattr("daskgrad.derivatives.checks.taylor.hvp", hvp_of)
-    message = message_of(lambda x: energy(total(x)), X, order=2)
-    assert "the Hessian-vector product of" in message
-    assert "where 1, 2, 3 is right" in message
-    assert "that of model 'energy', argument 0" in message
 
 
 def test_an_error_of_the_search_says_what_was_found_before():

@@ -7,7 +7,6 @@ from problems import (
     optimization,
     physics,
     recurrent,
-    signals,
     statistics,
 )
 
@@ -19,6 +18,5 @@ MODULES = (
     dynamics,
     matrices,
     physics,
-    signals,
 )
 PROBLEMS = tuple([problem for module in MODULES for problem in module.PROBLEMS])

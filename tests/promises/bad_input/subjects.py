@@ -1,6 +1,5 @@
 """What the calls in the tables of bad input use, beside ``support/inputs``."""
 
-import functools
 import types
 
 import autograd.numpy as anp
@@ -18,11 +17,9 @@ ARRAY = np.arange(12.0).reshape(4, 3)
 MASKED = np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0])
 BROADCAST = np.broadcast_to(1.0, 10**12)
 OBJECTS = np.array([1.0, None], dtype=object)
-STRUCTURED = np.zeros(3, dtype=[("a", float)])
 SPARSE = scipy.sparse.csr_array(np.eye(3))
 ITSELF: list = [1.0]
 ITSELF.append(ITSELF)
-DEEP = functools.reduce(lambda inner, _: [inner], range(3000), 1.0)
 
 
 class Unit(np.ndarray):
@@ -48,10 +45,6 @@ def dask_table():
     import dask.dataframe
 
     return dask.dataframe.from_pandas(table(), npartitions=1)
-
-
-async def waiting(x):
-    return x
 
 
 def yielding(x):

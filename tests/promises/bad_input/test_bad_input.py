@@ -74,10 +74,6 @@ def test_every_parameter_has_a_row(name):
         assert set(inspect.signature(public).parameters) <= sections
 
 
-def test_the_tables_are_long():
-    assert len(ROWS) >= 520
-
-
 # ------------------------------------------------------------------------------- other libraries
 
 
@@ -155,29 +151,5 @@ def test_a_model_that_fails_on_tensors_is_told_what_they_are(kind):
         lambda: dg.grad(lambda x: dg.map_sum(lambda c, x: anp.sum(x * c), [value], x))(X),
     ):
         with pytest.raises((AttributeError, TypeError)) as caught:
-            ask()
-        assert message in notes(caught.value)
-
-
-@pytest.mark.optional
-def test_a_torch_model_that_writes_into_an_argument_is_found_and_named():
-    pytest.importorskip("torch")
-
-    def spoil(x, c):
-        c[0] = 2.0
-        return (x * c).sum()
-
-    def spoil_item(item, x):
-        return item.zero_().sum() + x.sum()
-
-    model, term = (dg.delayed(fun, backend="torch") for fun in (spoil, spoil_item))
-    c = np.ones(3)
-    for ask, message in (
-        (lambda: dg.grad(lambda x: model(x, c))(X), "model 'spoil'"),
-        (lambda: model(X, c).compute(), "model 'spoil'"),
-        (lambda: dg.jvp(lambda x: model(x, c), (X,), (X,)), "model 'spoil'"),
-        (lambda: dg.grad(lambda x: dg.map_sum(term, [c], x))(X), "model 'spoil_item', item 0"),
-    ):
-        with pytest.raises(RuntimeError, match="has written into one of its arguments") as caught:
             ask()
         assert message in notes(caught.value)
