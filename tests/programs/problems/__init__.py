@@ -7,6 +7,7 @@ from problems import (
     optimization,
     physics,
     recurrent,
+    signals,
     statistics,
 )
 
@@ -18,5 +19,6 @@ MODULES = (
     dynamics,
     matrices,
     physics,
+    signals,
 )
 PROBLEMS = tuple([problem for module in MODULES for problem in module.PROBLEMS])

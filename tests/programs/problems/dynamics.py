@@ -1,4 +1,4 @@
-"""Steps in time, each a node: ordinary differential equations."""
+"""Steps in time, each a node: ordinary and partial differential equations, Newton's iteration."""
 
 import autograd.numpy as np
 
@@ -22,6 +22,22 @@ def pendulum(state, length):
         state = verlet(state, length)
         angles.append(state[0])
     return {"angles": angles, "last": state}
+
+
+# --------------------------------------------------------- Burgers' equation, upwind, on a ring
+
+
+@dg.delayed
+def upwind(speed, viscosity):
+    left, right = np.roll(speed, 1), np.roll(speed, -1)
+    carried = np.maximum(speed, 0.0) * (speed - left) + np.minimum(speed, 0.0) * (right - speed)
+    return speed - 0.1 * carried + viscosity * (left - 2.0 * speed + right)
+
+
+def burgers(speed, viscosity):
+    for _ in range(3):
+        speed = upwind(speed, viscosity)
+    return speed
 
 
 # ----------------------------------------- a neural ordinary differential equation, by the midpoint
@@ -49,5 +65,6 @@ LAYERS = [(0.7 * drawn(70, 3, 2), drawn(71, 3)), (0.7 * drawn(72, 2, 3), drawn(7
 
 PROBLEMS = (
     vector(pendulum, (0.8, -0.1), 1.4),
+    vector(burgers, np.array([0.6, -0.4, 0.3, 0.9, -0.8]), 0.05),
     vector(neural_ode, LAYERS, np.array([0.5, -0.6])),
 )

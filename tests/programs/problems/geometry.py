@@ -1,4 +1,4 @@
-"""Bundle adjustment, after ADBench (Šrajer, Kukelova, Fitzgibbon 2018)."""
+"""Bundle adjustment and a kinematic chain, after ADBench (Šrajer, Kukelova, Fitzgibbon 2018)."""
 
 import autograd.numpy as np
 
@@ -54,6 +54,54 @@ def camera(seed):
 
 DEPTHS = [np.array([0.3, 0.2, 4.0]), np.array([-0.5, 0.4, 3.0]), np.array([0.1, -0.6, 3.5])]
 
+# ---------------------------- hand tracking, simplified: a finger's bones, each in the last's frame
+
+VERTICES = drawn(60, 2, 3)
+MEASURED = [drawn(61 + i, 2, 3) for i in range(3)]
+BONE = np.array([0.0, 0.0, 1.2])
+
+
+def euler(angles):
+    x, y, z = angles[0], angles[1], angles[2]
+    one, zero = 1.0, 0.0
+    about_x = [[one, zero, zero], [zero, np.cos(x), -np.sin(x)], [zero, np.sin(x), np.cos(x)]]
+    about_y = [[np.cos(y), zero, np.sin(y)], [zero, one, zero], [-np.sin(y), zero, np.cos(y)]]
+    about_z = [[np.cos(z), -np.sin(z), zero], [np.sin(z), np.cos(z), zero], [zero, zero, one]]
+    return np.array(about_z) @ np.array(about_y) @ np.array(about_x)
+
+
+@dg.delayed
+def wrist(angles, origin):
+    return {"turn": euler(angles), "origin": origin}
+
+
+@dg.delayed
+def attach(frame, angles):
+    turn = np.matmul(frame["turn"], euler(angles))
+    return {"turn": turn, "origin": frame["origin"] + np.dot(turn, BONE)}
+
+
+@dg.delayed
+def vertex_errors(frame, scale, measured):
+    placed = np.tensordot(scale * VERTICES, frame["turn"], axes=(1, 1)) + frame["origin"]
+    return np.ravel(measured - placed)
+
+
+def hand_tracking(pose, scale):
+    frame, errors = wrist(pose["wrist"], pose["origin"]), []
+    for bend, measured in zip(pose["bends"], MEASURED, strict=True):
+        frame = attach(frame, bend)
+        errors.append(vertex_errors(frame, scale, measured))
+    return tuple(errors)
+
+
+POSE = {
+    "wrist": 0.4 * drawn(64, 3),
+    "origin": 0.2 * drawn(65, 3),
+    "bends": [0.3 * drawn(66 + i, 3) for i in range(3)],
+}
+
 PROBLEMS = (
     vector(bundle_adjustment, [camera(51), camera(54)], DEPTHS, np.array([0.9, 1.1, 0.8, 1.2])),
+    vector(hand_tracking, POSE, 0.9),
 )

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, logsumexp
 
-from problems import geometry, matrices, physics, recurrent, statistics
+from problems import geometry, matrices, physics, recurrent, signals, statistics
 
 # ------------------------------------------------------------------------------- optimization
 
@@ -94,6 +94,11 @@ def logistic_regression(weights, intercept):
     return fit.mean() + 0.05 * weights @ weights
 
 
+def softmax_regression(layer):
+    logs = jax.nn.log_softmax(statistics.ROWS @ layer["weights"] + layer["bias"], axis=1)
+    return -jnp.sum(jax.nn.one_hot(statistics.CLASSES, 3) * logs)
+
+
 def poisson_multilevel(effects, coefficients, log_scale):
     fit = 0.0
     for effect, group in zip(effects, statistics.GROUPS, strict=True):
@@ -114,6 +119,13 @@ def cox_regression(weights):
     risk = statistics.ROWS @ weights
     at_risk = [jnp.log(jnp.sum(jnp.exp(risk[i:]))) for i in range(len(risk))]
     return statistics.LABELS @ (risk - jnp.stack(at_risk))
+
+
+def order_statistics(sample):
+    low, second, third, fourth, high = jnp.sort(sample)
+    middle = jnp.stack([second, third, fourth])
+    spread = jnp.sqrt(jnp.mean((middle - middle.mean()) ** 2))
+    return jnp.log(second - low) + jnp.log(fourth - third) + spread * high
 
 
 # ----------------------------------------------------------------------------------- geometry
@@ -139,6 +151,22 @@ def bundle_adjustment(cameras, points, weights):
     return {"reprojection": errors, "weight": 1.0 - weights**2}
 
 
+def hand_tracking(pose, scale):
+    def about(axis, angle):
+        return rotation(angle * jnp.eye(3)[axis])
+
+    def turned(angles):
+        return about(2, angles[2]) @ about(1, angles[1]) @ about(0, angles[0])
+
+    turn, origin, errors = turned(pose["wrist"]), pose["origin"], []
+    for bend, measured in zip(pose["bends"], geometry.MEASURED, strict=True):
+        turn = turn @ turned(bend)
+        origin = origin + turn @ geometry.BONE
+        placed = jax.vmap(lambda vertex, turn=turn, origin=origin: turn @ vertex * scale + origin)
+        errors.append((measured - placed(geometry.VERTICES)).reshape(-1))
+    return tuple(errors)
+
+
 # ----------------------------------------------------------------------------------- dynamics
 
 
@@ -152,6 +180,14 @@ def pendulum(state, length):
 
     last, angles = jax.lax.scan(step, (jnp.asarray(state[0]), jnp.asarray(state[1])), length=4)
     return {"angles": list(angles), "last": last}
+
+
+def burgers(speed, viscosity):
+    for _ in range(3):
+        left, right = jnp.roll(speed, 1), jnp.roll(speed, -1)
+        slope = jnp.where(speed > 0.0, speed - left, right - speed)
+        speed = speed - 0.1 * speed * slope + viscosity * (left - 2.0 * speed + right)
+    return speed
 
 
 def neural_ode(layers, x):
@@ -168,9 +204,31 @@ def neural_ode(layers, x):
 # ----------------------------------------------------------------------------------- matrices
 
 
+def log_determinant(matrix):
+    size = matrix[0] @ jnp.cross(matrix[1], matrix[2])
+    return jnp.sign(size) * jnp.log(jnp.abs(size)) ** 2 + size
+
+
+def linear_solve(matrix, right):
+    return jnp.linalg.solve(matrix @ matrix, right)
+
+
+def matrix_inverse(matrix):
+    return 0.5 * (jnp.eye(3) + jnp.linalg.solve(matrix, matrix.T))
+
+
 def principal_component(matrix):
     eigenvalues, vectors = jnp.linalg.eigh(matrix)
     return eigenvalues[-1] * jnp.outer(vectors[:, -1], vectors[:, -1])
+
+
+def nuclear_norm(matrix):
+    """The eigenvalues of the matrix's Gram matrix, two by two, in closed form."""
+    gram = matrix.T @ matrix
+    half, size = 0.5 * jnp.trace(gram), jnp.linalg.det(gram)
+    spread = jnp.sqrt(half**2 - size)
+    singular = jnp.sqrt(jnp.stack([half + spread, half - spread]))
+    return jnp.sum(jnp.sqrt(1.0 + singular))
 
 
 def gaussian_process(logs, places):
@@ -217,3 +275,23 @@ def fall(masses, probe, speed):
     first = speed + 0.1 * gravity(masses, probe, 0.3)
     second = first + 0.1 * gravity(masses, probe + 0.1 * speed, 0.3)
     return probe + 0.1 * (speed + first), second
+
+
+# ------------------------------------------------------------------------------------ signals
+
+
+def power_spectrum(signal, width):
+    times = jnp.arange(6) - 3.0
+    waves = jnp.exp(-2j * math.pi / 6.0 * jnp.outer(jnp.arange(4), jnp.arange(6)))
+    return jnp.abs(waves @ (signal * jnp.exp(-0.5 * (times / width) ** 2))) ** 2
+
+
+def deblurring(signal, log_scale):
+    smooth = jnp.fft.irfft(signals.BLUR[:4] * jnp.fft.rfft(signal), 6)
+    fit = jnp.sum((smooth - signals.BLURRED) ** 2) / jnp.exp(log_scale) + log_scale
+    return fit + jnp.sum(jnp.hypot(0.1, signal[1:] - signal[:-1]))
+
+
+def convolution(signal, first, second, bias):
+    inner = jnp.convolve(signal, first, mode="valid")
+    return jnp.convolve(jax.nn.relu(inner + bias) + 0.1 * inner**2, second, mode="valid")

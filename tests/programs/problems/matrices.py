@@ -8,13 +8,46 @@ import autograd.scipy.linalg
 import daskgrad as dg
 from problems.problem import drawn, scalar, vector
 
+SQUARE = np.eye(3) + 0.3 * drawn(80, 3, 3)
+
 
 @dg.delayed
 def symmetric(matrix):
     return 0.5 * (matrix + matrix.T)
 
 
-# ---------------------------------------------------------------------------- a spectrum
+# ------------------------------------------------------------------ log determinant, solve, inverse
+
+
+@dg.delayed
+def log_size(matrix):
+    sign, logdet = np.linalg.slogdet(matrix)
+    return sign * logdet**2 + np.linalg.det(matrix)
+
+
+def log_determinant(matrix):
+    return log_size(matrix)
+
+
+@dg.delayed
+def solution(matrix, right):
+    return np.linalg.solve(matrix, right)
+
+
+def linear_solve(matrix, right):
+    return solution(matrix, solution(matrix, right))
+
+
+@dg.delayed
+def inverse_of(matrix):
+    return np.linalg.inv(matrix)
+
+
+def matrix_inverse(matrix):
+    return inverse_of(matrix) @ symmetric(matrix)
+
+
+# ------------------------------------------------------------ spectra: eigenvalues, singular values
 
 
 @dg.delayed
@@ -26,6 +59,15 @@ def leading_projector(matrix):
 
 def principal_component(matrix):
     return leading_projector(symmetric(matrix))
+
+
+@dg.delayed
+def nuclear(matrix):
+    return np.sum(np.sqrt(1.0 + np.linalg.svd(matrix, compute_uv=False)))
+
+
+def nuclear_norm(matrix):
+    return nuclear(matrix)
 
 
 # ----------------------------------------------- a Gaussian process, through the factor of Cholesky
@@ -83,7 +125,11 @@ def tensor_train(cores, vectors):
 
 
 PROBLEMS = (
+    scalar(log_determinant, SQUARE),
+    vector(linear_solve, SQUARE, drawn(81, 3, 2)),
+    vector(matrix_inverse, SQUARE),
     vector(principal_component, drawn(82, 3, 3)),
+    scalar(nuclear_norm, drawn(83, 3, 2)),
     scalar(gaussian_process, {"length": -0.3, "signal": 0.2, "noise": -1.5}, PLACES),
     vector(
         tensor_train,

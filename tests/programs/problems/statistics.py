@@ -66,6 +66,22 @@ def logistic_regression(weights, intercept):
     return fit / len(ROWS) + ridge(weights)
 
 
+CLASSES = np.arange(9) % 3
+
+
+def softmax_loss(rows, classes, layer):
+    logits = np.dot(rows, layer["weights"]) + layer["bias"]
+    return np.sum(logsumexp(logits, axis=1) - logits[np.arange(len(classes)), classes])
+
+
+def softmax_slice(slices, layer):
+    return softmax_loss(*slices, layer)
+
+
+def softmax_regression(layer):
+    return dg.reduce_sum(softmax_slice, dg.zip(ROWS, CLASSES), layer, grainsize=4)
+
+
 GROUPS = [
     {"rows": drawn(30 + i, 3, 2), "exposure": 1.0 + np.arange(3.0), "counts": np.arange(3.0) * i}
     for i in range(4)
@@ -133,6 +149,25 @@ def cox_regression(weights):
     return events(risk, risk_sets(risk))
 
 
+# -------------------------------------------------------------------------------- order statistics
+
+
+@dg.delayed
+def ordered(sample):
+    return np.sort(sample)
+
+
+@dg.delayed
+def spacings(sample):
+    """Log spacings of the sorted sample, and the spread of its middle."""
+    return {"log": np.log(np.diff(sample)), "middle": np.std(sample[1:-1]), "top": np.max(sample)}
+
+
+def order_statistics(sample):
+    found = spacings(ordered(sample))
+    return dg.sum([found["log"][0], found["log"][2], found["middle"] * found["top"]])
+
+
 PROBLEMS = (
     scalar(
         gaussian_mixture,
@@ -143,7 +178,11 @@ PROBLEMS = (
         kind="sum",
     ),
     scalar(logistic_regression, 0.5 * drawn(25, 3), 0.2, kind="sum"),
+    scalar(
+        softmax_regression, {"weights": 0.5 * drawn(26, 3, 3), "bias": drawn(27, 3)}, kind="sum"
+    ),
     scalar(poisson_multilevel, 0.3 * drawn(28, 4), np.array([0.4, -0.2]), -0.5, kind="sum"),
     scalar(student_regression, 0.5 * drawn(29, 3), -0.3, 1.1, kind="sum"),
     scalar(cox_regression, 0.5 * drawn(41, 3)),
+    scalar(order_statistics, np.array([0.7, -0.2, 1.9, 0.1, -1.4])),
 )
