@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+import threading
 from collections import Counter
 
 import autograd
@@ -19,6 +20,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.models import determinism, tracing
+from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import carriers
 from daskgrad.derivatives import in_line
 from daskgrad.derivatives.evaluation import task_groups
@@ -381,6 +383,19 @@ def test_residuals_go_to_the_nodes_own_value_and_backward_task_alone(seen):
     assert all(sorted(stages) == ["backward", "value"] for stages in consumers.values())
 
 
+def test_a_value_task_passes_no_residuals(seen):
+    def heavy(x):
+        return np.sin(np.tanh(np.outer(np.ones(1000), x))).sum(axis=0)
+
+    dg.vjp(lambda x: dg.delayed(heavy)(x), X)
+    (captured,) = [seen.results[key] for key in seen.of("forward")]
+    assert isinstance(captured, Captured)
+    assert captured.__sizeof__() > 2 * 1000 * X.nbytes
+    values = [seen.results[key] for key in seen.of("value") if key in seen.results]
+    assert values
+    assert all(type(value) is np.ndarray and value.nbytes == X.nbytes for value in values)
+
+
 def sent(seen):
     """The bytes of all tasks, each pickled alone, as Dask's scheduler sends them to the workers."""
     return sum([len(cloudpickle.dumps(task)) for task in seen.tasks.values()])
@@ -538,6 +553,18 @@ def test_value_and_gradients_computed_together_share_one_forward_pass(log):
         assert runs(log) == 2
         of_x.compute()
         assert runs(log) == 2
+
+
+def test_the_users_function_runs_once_in_the_calling_thread():
+    calls = []
+
+    def objective(x):
+        calls.append(threading.get_ident())
+        return dg.delayed(np.sum)(x)
+
+    with dask.config.set(scheduler="threads"):
+        dg.value_and_grad(objective)(X)
+    assert calls == [threading.get_ident()]
 
 
 def test_only_the_blocks_of_a_variable_are_sent(seen):
