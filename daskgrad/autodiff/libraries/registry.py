@@ -250,16 +250,13 @@ def register_backend(name: str, backend: Any) -> None:
             f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
             f"daskgrad.autodiff.libraries.registry"
         )
-    if isinstance(backend, ModuleType) and not _is_importable(backend):
+    path = backend.__name__ if isinstance(backend, ModuleType) else ""
+    if path == "__main__" or (path and sys.modules.get(path) is not backend):
         raise TypeError(
-            f"backend {name!r} is the module {backend.__name__!r}, which other processes cannot "
+            f"backend {name!r} is the module {path!r}, which other processes cannot "
             f"import; put its functions into a class, and register an instance of it"
         )
     _loaded[name] = backend
-
-
-def _is_importable(module: ModuleType) -> bool:
-    return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
 def prepare(backend: Backend, fun: Callable) -> Callable:

@@ -55,11 +55,7 @@ class TraceNumbers:
 
 
 trace_numbers = TraceNumbers(tracer.trace_stack.top + 1)
-
-
-def install_trace_numbers() -> None:
-    """Puts ``trace_numbers`` in place of autograd's counter."""
-    tracer.trace_stack = trace_numbers
+tracer.trace_stack = trace_numbers  # makes autograd's traces safe in threads
 
 
 # -------------------------------------------------------------------------------------------------
@@ -234,9 +230,8 @@ def hint(error: Exception, stage: str) -> str | None:
     """The hint for an error of plain NumPy on a box; boxes exist only while tracing."""
     if stage != "forward":
         return None
-    signs = [sign for sign in BOX_SIGNS if sign in str(error)]
-    frames = frames_of(error)
-    if not signs and not any(map(has_box, library_frames(frames))):
+    is_known = any([sign in str(error) for sign in BOX_SIGNS])
+    if not is_known and not any(map(has_box, library_frames(frames_of(error)))):
         return None
     advice = advice_about(error)
     return f"{advice}. {HINT[0].upper()}{HINT[1:]}" if advice else HINT

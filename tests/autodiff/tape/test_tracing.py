@@ -16,7 +16,7 @@ from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import capture
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.tape import trace
-from daskgrad.autodiff.tape.boxes import TraceNumbers, install_trace_numbers, trace_numbers
+from daskgrad.autodiff.tape.boxes import TraceNumbers, trace_numbers
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.trees import flatten
 
@@ -94,7 +94,6 @@ def test_autograd_takes_its_numbers_from_ours(monkeypatch):
             asked.append(super().next_number())
             return asked[-1]
 
-    install_trace_numbers()  # again: changes nothing
     assert tracer.trace_stack is trace_numbers
     monkeypatch.setattr(tracer, "trace_stack", Watched(100))
     seen = []
