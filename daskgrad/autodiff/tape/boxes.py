@@ -30,11 +30,9 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES
 # -------------------------------------------------------------------------------------------------
 # Thread-safe trace numbers for autograd.
 #
-# autograd tells the traces of nested derivatives apart by numbers, and takes them from one counter
-# that it raises when a trace starts and lowers when it ends. With two threads a number is handed
-# out twice, and a nested derivative is wrong without an error; an exception inside a trace leaves
-# the counter raised. Numbers that only grow cannot meet: a later trace always has the higher one,
-# also where a closure carries a box into another thread.
+# autograd raises one counter when a trace starts and lowers it when it ends. With two threads a
+# number is handed out twice, and a nested derivative is wrong without an error. Numbers that only
+# grow cannot meet, also where a closure carries a box into another thread.
 #
 # Here and in ``numpy_calls`` daskgrad replaces parts of another library, when it is imported, in
 # every process.
@@ -126,13 +124,8 @@ def place_in_model() -> str:
 
 
 def place_here() -> tuple[str, int] | None:
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        place = place_of(frame)
-        if place is not None:
-            return place
-        frame = frame.f_back
-    return None
+    places = (place_of(frame) for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((place for place in places if place is not None), None)
 
 
 def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
