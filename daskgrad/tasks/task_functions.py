@@ -22,7 +22,7 @@ from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.models.pullbacks import for_each
 from daskgrad.autodiff.models.travel import spilling
 from daskgrad.autodiff.values.carriers import Registrations, carrier
-from daskgrad.autodiff.values.memory import Sealed, canonical_for, takes_as_it_arrives
+from daskgrad.autodiff.values.memory import Sealed, canonical, takes_as_it_arrives
 from daskgrad.tasks import allocator
 from daskgrad.tasks.clients import in_worker
 from daskgrad.tasks.keys import Stage
@@ -76,7 +76,7 @@ class TaskFunction:
 
     def run(self, args: tuple) -> Any:
         """Calls the function, with arrays as they were before they were sent."""
-        return self.run_here(canonical_for(self.fun, args))
+        return self.run_here(args if takes_as_it_arrives(self.fun) else canonical(args))
 
     def run_here(self, args: tuple) -> Any:
         """Calls the function on arrays that were not sent, or are canonical."""

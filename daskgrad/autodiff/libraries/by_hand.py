@@ -3,13 +3,13 @@
 import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import optree
 
 from daskgrad.autodiff.libraries.registry import GradientTape
+from daskgrad.autodiff.tape import run as run
 from daskgrad.autodiff.tape.traced_call import SIDE_BY_SIDE, TermRun, TracedBlock
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import argument_name, describe
@@ -68,11 +68,6 @@ class WithGradient:
 def prepare(fun: Any) -> Callable:
     """A model's function, loaded if it was sent."""
     return fun.load() if hasattr(fun, "daskgrad_digest") else fun
-
-
-def run(fun: Callable, args: tuple, kwargs: dict) -> Any:
-    """The value of a call."""
-    return fun(*args, **kwargs)
 
 
 _pickles = Pickles()
@@ -372,15 +367,8 @@ def read_only_items(items: Sequence[Any]) -> Iterable[Any]:
         if LEAF_TYPES.issuperset(map(type, itertools.chain.from_iterable(items))):
             columns = map(read_only_items, zip(*items, strict=True))
             rows = zip(*columns, strict=True)
-            return rows if kind is tuple else map(maker_of(kind), rows)
+            return rows if kind is tuple else itertools.starmap(kind, rows)
     return (protect([item])[0] for item in items)
-
-
-def maker_of(kind: type) -> Callable[[Iterable[Any]], Any]:
-    """Makes an item of a class of tuples, without its Python code if that is a NamedTuple's own."""
-    if getattr(kind.__new__, "__module__", "").startswith("namedtuple_"):
-        return partial(tuple.__new__, kind)
-    return lambda row: kind(*row)
 
 
 # --------------------------------------------- the backend of models that bring their own gradient

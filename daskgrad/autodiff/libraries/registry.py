@@ -132,7 +132,7 @@ class GradientTape:
 
 EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
 NAMES = ("autograd", *EXTRAS)
-COMPILED = {"autograd": {True: "compiled", "auto": "cautious"}}  # by the argument ``compile``
+COMPILED = {True: "compiled", "auto": "cautious"}  # models of autograd, by the argument ``compile``
 BY_HAND = "by_hand"  # the backend of ``dg.delayed(fun, gradient=True)``
 UNNAMED = {  # module and attribute of backends that users do not name
     "compiled": ("daskgrad.autodiff.programs.backend", "vouched"),
@@ -250,16 +250,13 @@ def register_backend(name: str, backend: Any) -> None:
             f"backend {name!r} lacks {', '.join(missing)}; the protocol is described in "
             f"daskgrad.autodiff.libraries.registry"
         )
-    if isinstance(backend, ModuleType) and not _is_importable(backend):
+    path = backend.__name__ if isinstance(backend, ModuleType) else ""
+    if path == "__main__" or (path and sys.modules.get(path) is not backend):
         raise TypeError(
-            f"backend {name!r} is the module {backend.__name__!r}, which other processes cannot "
+            f"backend {name!r} is the module {path!r}, which other processes cannot "
             f"import; put its functions into a class, and register an instance of it"
         )
     _loaded[name] = backend
-
-
-def _is_importable(module: ModuleType) -> bool:
-    return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
 def prepare(backend: Backend, fun: Callable) -> Callable:
@@ -271,18 +268,16 @@ def prepare(backend: Backend, fun: Callable) -> Callable:
 def compiled(which: str, mode: bool | str) -> str:
     """The backend that compiles another one's models, always (``True``) or as far as is safe
     ("auto"). ValueError if it must and there is none."""
-    compilers = COMPILED.get(which, {}) if isinstance(which, str) else {}
-    if mode is True and not compilers:
-        raise ValueError(
-            f"compile=True is for models of backend {' or '.join(map(repr, COMPILED))}; found "
-            f"{which!r}"
-        )
-    return compilers.get(mode, which)
+    if which == "autograd":
+        return COMPILED.get(mode, which)
+    if mode is True:
+        raise ValueError(f"compile=True is for models of backend 'autograd'; found {which!r}")
+    return which
 
 
 def is_compiled(which: str | SentBackend) -> bool:
     """Whether a backend has programs."""
-    return any([which in others.values() for others in COMPILED.values()])
+    return which in COMPILED.values()
 
 
 def finds_writes(backend: Backend) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daskgrad.autodiff.rules.declaration import unboxed
-from daskgrad.autodiff.tape import boxes, numpy_calls
+from daskgrad.autodiff.tape import numpy_calls
 from daskgrad.autodiff.tape.boxes import hint as hint
 from daskgrad.autodiff.tape.dependence import Dependence as Dependence
 from daskgrad.autodiff.tape.forward import linearize as linearize
@@ -13,7 +13,6 @@ from daskgrad.autodiff.tape.pickling import loads as loads
 from daskgrad.autodiff.tape.reverse import trace as trace
 
 numpy_calls.install_plain_calls()  # plain NumPy's functions take autograd's boxes
-boxes.install_trace_numbers()  # makes autograd's traces safe in threads
 
 stop_gradient = value = unboxed
 finds_writes = False

@@ -30,11 +30,9 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES
 # -------------------------------------------------------------------------------------------------
 # Thread-safe trace numbers for autograd.
 #
-# autograd tells the traces of nested derivatives apart by numbers, and takes them from one counter
-# that it raises when a trace starts and lowers when it ends. With two threads a number is handed
-# out twice, and a nested derivative is wrong without an error; an exception inside a trace leaves
-# the counter raised. Numbers that only grow cannot meet: a later trace always has the higher one,
-# also where a closure carries a box into another thread.
+# autograd raises one counter when a trace starts and lowers it when it ends. With two threads a
+# number is handed out twice, and a nested derivative is wrong without an error. Numbers that only
+# grow cannot meet, also where a closure carries a box into another thread.
 #
 # Here and in ``numpy_calls`` daskgrad replaces parts of another library, when it is imported, in
 # every process.
@@ -55,11 +53,7 @@ class TraceNumbers:
 
 
 trace_numbers = TraceNumbers(tracer.trace_stack.top + 1)
-
-
-def install_trace_numbers() -> None:
-    """Puts ``trace_numbers`` in place of autograd's counter."""
-    tracer.trace_stack = trace_numbers
+tracer.trace_stack = trace_numbers  # makes autograd's traces safe in threads
 
 
 # -------------------------------------------------------------------------------------------------
@@ -130,13 +124,8 @@ def place_in_model() -> str:
 
 
 def place_here() -> tuple[str, int] | None:
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        place = place_of(frame)
-        if place is not None:
-            return place
-        frame = frame.f_back
-    return None
+    places = (place_of(frame) for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((place for place in places if place is not None), None)
 
 
 def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
@@ -234,9 +223,8 @@ def hint(error: Exception, stage: str) -> str | None:
     """The hint for an error of plain NumPy on a box; boxes exist only while tracing."""
     if stage != "forward":
         return None
-    signs = [sign for sign in BOX_SIGNS if sign in str(error)]
-    frames = frames_of(error)
-    if not signs and not any(map(has_box, library_frames(frames))):
+    is_known = any([sign in str(error) for sign in BOX_SIGNS])
+    if not is_known and not any(map(has_box, library_frames(frames_of(error)))):
         return None
     advice = advice_about(error)
     return f"{advice}. {HINT[0].upper()}{HINT[1:]}" if advice else HINT

@@ -14,7 +14,7 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
-from autograd.tracer import Node, box_type_mappings, getval, isbox, new_box, notrace_primitives
+from autograd.tracer import Node, box_type_mappings, getval, isbox, notrace_primitives
 
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
@@ -31,7 +31,6 @@ from daskgrad.autodiff.tape.boxes import (
     kind_of,
     live,
     real_part,
-    require_live,
     trace_numbers,
 )
 from daskgrad.autodiff.tape.reverse import (
@@ -39,6 +38,7 @@ from daskgrad.autodiff.tape.reverse import (
     is_replaced,
     program_of,
     pullback_of,
+    run_on_boxes,
     trace,
 )
 from daskgrad.autodiff.tape.rule_calls import call_rule
@@ -130,26 +130,16 @@ def linearize(
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
-    outputs, ends = [], []
-    live.add(number)
-    try:
-        boxes = [new_box(array, number, RecordNode.new_root(record, number)) for array in arrays]
-        returned = fun(*boxes)
-    finally:
-        live.discard(number)
-    for output in returned:
-        ours = isbox(output) and output._trace == number
-        if isbox(output) and not ours:
-            require_live(output, "what the model returns")
-        if ours and output._node.record is not record:
+    roots = [RecordNode.new_root(record, number) for _ in arrays]
+    outputs, ends = run_on_boxes(fun, arrays, roots, number)
+    for output, end in zip(outputs, ends, strict=True):
+        if end is not None and end.record is not record:
             raise copied_box_error()
-        if ours:
+        if end is not None:
             require_array(output)
-        outputs.append(output._value if ours else output)
-        ends.append(output._node.place if ours else None)
-
     settle()  # the model may have imported functions with rules of ours
-    return outputs, Push(record, len(arrays), outputs, ends)
+    places = [None if end is None else end.place for end in ends]
+    return outputs, Push(record, len(arrays), outputs, places)
 
 
 def tangent_of(output: Any, tangent: Any) -> Any:
@@ -164,8 +154,8 @@ def tangent_of(output: Any, tangent: Any) -> Any:
     return tangent if tangent.dtype == dtype else tangent.astype(dtype)
 
 
-def require_array(box: Any) -> None:
-    value = getval(box)
+def require_array(output: Any) -> None:
+    value = getval(output)
     if isinstance(value, list | tuple | dict):
         kind = type(value).__name__
         raise TypeError(f"a model returned autograd's box of a {kind}; return a plain {kind}")

@@ -64,16 +64,13 @@ def module_of(frame: Any) -> str:
 def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
     """The operator of autograd's function, and its reflection; of sparse matrices ours."""
 
-    def operator(is_reflected: bool) -> Callable:
-        def operate(box: Any, other: Any) -> Any:
-            sparse_rule = None if type(other) in USUAL else rule_for(other, sparse)
-            if sparse_rule is not None:
-                return sparse_rule(other, box, is_reflected)
-            return fun(other, box) if is_reflected else fun(box, other)
+    def operate(box: Any, other: Any, is_reflected: bool = False) -> Any:
+        sparse_rule = None if type(other) in USUAL else rule_for(other, sparse)
+        if sparse_rule is not None:
+            return sparse_rule(other, box, is_reflected)
+        return fun(other, box) if is_reflected else fun(box, other)
 
-        return operate
-
-    return operator(False), operator(True)
+    return operate, lambda box, other: operate(box, other, True)
 
 
 def rule_for(other: Any, sparse: str) -> Callable | None:
@@ -138,6 +135,7 @@ REDUCTIONS: dict[tuple[np.ufunc, str], Callable] = {
     (np.multiply, "reduce"): anp.prod,
     (np.maximum, "reduce"): anp.max,
     (np.minimum, "reduce"): anp.min,
+    (np.add, "accumulate"): anp.cumsum,
 }
 
 
@@ -148,13 +146,9 @@ def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
     if method == "outer" and not kwargs:
         first, second = inputs
         return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
-    if "out" in kwargs or not isbox(inputs[0]):
+    if "out" in kwargs or not isbox(inputs[0]) or (ufunc, method) not in REDUCTIONS:
         return NotImplemented
-    if (ufunc, method) in REDUCTIONS:
-        return REDUCTIONS[ufunc, method](*inputs, **{"axis": 0, **kwargs})
-    if (ufunc, method) == (np.add, "accumulate"):
-        return anp.cumsum(*inputs, **{"axis": 0, **kwargs})
-    return NotImplemented
+    return REDUCTIONS[ufunc, method](*inputs, **{"axis": 0, **kwargs})
 
 
 def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:

@@ -7,7 +7,7 @@ microsecond; the variable behind it, which is private to NumPy, a tenth.
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy._core import umath
@@ -68,6 +68,16 @@ def model_in(names: Mapping[str, Any]) -> Any:
     owner = names.get("self")
     things = names.get("model"), getattr(owner, "model", None), getattr(owner, "_model", None)
     return next((thing for thing in things if hasattr(thing, "fun")), None)
+
+
+def naming(fun: Callable, *args: Any) -> Any:
+    """The result of a call whose floating-point errors ``warn`` tells of."""
+    state = STATE.set(NAMING) if STATE.get() is DEFAULT else None
+    try:
+        return fun(*args)
+    finally:
+        if state is not None:
+            STATE.reset(state)
 
 
 NAMING = umath._make_extobj(divide="call", over="call", invalid="call", call=warn)

@@ -47,7 +47,7 @@ from daskgrad.autodiff.tape.boxes import (
     require_live,
     trace_numbers,
 )
-from daskgrad.autodiff.tape.numpy_warnings import DEFAULT, NAMING, STATE
+from daskgrad.autodiff.tape.numpy_warnings import naming
 from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.values.rows import Rows
@@ -130,26 +130,30 @@ def trace(
     """Runs ``fun`` once; returns its outputs and the tape (see ``autodiff.libraries.registry``)."""
     number = trace_numbers.next_number()
     notrace_primitives[node_type] = without_derivative()
-    outputs, ends = [], []
+    roots = [node_type.new_root(array, number) for array in arrays]
+    outputs, ends = run_on_boxes(fun, arrays, roots, number)
+    return outputs, AutogradTape(roots, ends)
+
+
+def run_on_boxes(
+    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any], roots: Sequence[Any], number: int
+) -> tuple[list[Any], list[Any]]:
+    """Runs ``fun`` in the trace of that number; returns its outputs, and for each its node or
+    None."""
     live.add(number)
     try:
-        roots = [node_type.new_root(array, number) for array in arrays]
         boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
-        state = STATE.set(NAMING) if STATE.get() is DEFAULT else None
-        try:
-            returned = fun(*boxes)
-        finally:
-            if state is not None:
-                STATE.reset(state)
+        returned = naming(fun, *boxes)
     finally:
         live.discard(number)
+    outputs, ends = [], []
     for output in returned:
         ours = isbox(output) and output._trace == number
         if isbox(output) and not ours:
             require_live(output, "what the model returns")
         outputs.append(output._value if ours else output)
         ends.append(output._node if ours else None)
-    return outputs, AutogradTape(roots, ends)
+    return outputs, ends
 
 
 class AutogradTape:
@@ -161,7 +165,9 @@ class AutogradTape:
 
     def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
         self.order = backward_order([end for end in ends if end is not None])
-        require_own_roots(self.order, roots)
+        beginnings = {node for node in self.order if node.pullback is None}
+        if not beginnings.issubset(roots):
+            raise copied_box_error()
         self.ends = ends
         self.roots = roots
 
@@ -183,7 +189,7 @@ class AutogradTape:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
-        return self._pull(cotangents, Cotangents())
+        return naming(self._pull_nodes, cotangents, Cotangents())
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
@@ -191,7 +197,8 @@ class AutogradTape:
         """Maps as ``pull``, to ``Rows`` for the arrays ``asked`` if only selections use them;
         ``is_term``: also for other large arrays with few used rows."""
         kept = self._kept([self.roots[number] for number in asked])
-        pulled = self._pull(cotangents, Cotangents(kept.union(self.roots) if is_term else kept))
+        sums = Cotangents(kept.union(self.roots) if is_term else kept)
+        pulled = naming(self._pull_nodes, cotangents, sums)
         for number, cotangent in enumerate(pulled):
             if type(cotangent) is Scatters:
                 pulled[number] = cotangent.asked() if number in asked else cotangent.total()
@@ -205,14 +212,6 @@ class AutogradTape:
                 if isinstance(node.pullback, Selection | Transposition) and node.parents[0] in kept:
                     kept.add(node)
         return kept
-
-    def _pull(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
-        state = STATE.set(NAMING) if STATE.get() is DEFAULT else None
-        try:
-            return self._pull_nodes(cotangents, sums)
-        finally:
-            if state is not None:
-                STATE.reset(state)
 
     def _pull_nodes(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
         arrived = sums.value
@@ -258,13 +257,6 @@ def make_tape(
         node.parents = tuple([nodes[place] for place in parents])
     of_outputs = [None if place is None else nodes[place] for place in ends]
     return AutogradTape([nodes[place] for place in roots], of_outputs)
-
-
-def require_own_roots(order: Sequence[TapeNode], roots: Sequence[TapeNode]) -> None:
-    """Raises if the outputs depend on other roots: then a box was copied."""
-    beginnings = {node for node in order if node.pullback is None}
-    if not beginnings.issubset(roots):
-        raise copied_box_error()
 
 
 def copied_box_error() -> TypeError:

@@ -79,14 +79,10 @@ class PairwiseSum:
 def sum_of_rows(rows: Any) -> Any:
     """The sum of an array's rows, a power of two of them, along the tree: level by level.
 
-    Wide rows are sorted first, so that each level adds one half to the other: one long addition is
+    Rows are sorted first, so that each level adds one half to the other: one long addition is
     quicker than one a row.
     """
     count = len(rows)
-    if rows.ndim == 1:
-        while count > 1:
-            rows, count = rows[0::2] + rows[1::2], count // 2
-        return rows[0]
     rows = rows.take(halving(count), 0)
     while count > 1:
         count //= 2

@@ -170,11 +170,6 @@ def takes_as_it_arrives(fun: Callable) -> bool:
     return getattr(fun, "takes_as_arrived", False)
 
 
-def canonical_for(fun: Callable, args: tuple) -> tuple:
-    """The arguments of a task, made canonical unless its function does so itself."""
-    return args if takes_as_it_arrives(fun) else canonical(args)
-
-
 def row_major(leaf: Any) -> Any:
     """A leaf in C order, as it would arrive in another process; a copy if necessary.
 

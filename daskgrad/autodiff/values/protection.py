@@ -11,7 +11,7 @@ it; objects inside the user's own classes, and the Python objects in an array, a
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,18 +33,12 @@ def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
 
     ``are_writeable``: arrays are not protected, since the backend itself finds writes.
     """
-    if BARE.issuperset(map(type, leaves)):
-        return leaves
-    array = as_it_is if are_writeable else read_only
-    memo: dict[int, Any] = {}  # one copy of each generator, wherever it stands
-    arguments = []
-    for leaf in leaves:
-        kind = type(leaf)
-        if kind is np.ndarray:
-            arguments.append(array(leaf))
-        else:
-            arguments.append(leaf if kind in BARE else protect_leaf(leaf, memo, array))
-    return arguments
+    # the dict has one copy of each generator, wherever it stands
+    return protect_all(leaves, {}, as_it_is if are_writeable else read_only)
+
+
+def protect_all(leaves: Iterable[Any], memo: dict[int, Any], array: Any) -> list[Any]:
+    return [leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in leaves]
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -76,15 +70,9 @@ def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
     if kind is np.ndarray:
         return array(argument)
     if kind is list or kind is tuple:
-        leaves = [
-            leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array) for leaf in argument
-        ]
-        return leaves if kind is list else tuple(leaves)
+        return kind(protect_all(argument, memo, array))
     if kind is dict:
-        return {
-            key: leaf if type(leaf) in BARE else protect_leaf(leaf, memo, array)
-            for key, leaf in argument.items()
-        }
+        return dict(zip(argument, protect_all(argument.values(), memo, array), strict=True))
     if isinstance(argument, np.ndarray):
         return array(argument)
     if isinstance(argument, STATEFUL):
@@ -97,7 +85,7 @@ def protect_leaf(argument: Any, memo: dict[int, Any], array: Any) -> Any:
     leaves, structure = flatten(argument)
     if len(leaves) == 1 and leaves[0] is argument:
         return protect_object(argument, array)
-    return optree.tree_unflatten(structure, [protect_leaf(leaf, memo, array) for leaf in leaves])
+    return optree.tree_unflatten(structure, protect_all(leaves, memo, array))
 
 
 def protect_object(argument: Any, array: Any) -> Any:
@@ -113,18 +101,13 @@ def protect_object(argument: Any, array: Any) -> Any:
 
 def protect_matrix(matrix: Any, array: Any) -> Any:
     """A sparse matrix with read-only entries; a copy if SciPy would sort the entries in place."""
-    entries = entries_of(matrix)
-    if entries is None or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
+    data = getattr(matrix, "data", None)
+    has_array = isinstance(data, np.ndarray) and data.dtype.kind != "O"  # no lists, no dict
+    if not has_array or (hasattr(matrix, "indptr") and not matrix.has_canonical_format):
         return matrix.copy()
     other = copy.copy(matrix)
-    other.data = array(entries)
+    other.data = array(data)
     return other
-
-
-def entries_of(matrix: Any) -> np.ndarray | None:
-    """The numbers of a sparse matrix; ``None`` if it keeps them in lists or a dict."""
-    data = getattr(matrix, "data", None)
-    return data if isinstance(data, np.ndarray) and data.dtype.kind != "O" else None
 
 
 # ------------------------------------------------------------------------- the value of a model

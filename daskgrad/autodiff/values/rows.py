@@ -132,7 +132,11 @@ class Rows:
     __array_ufunc__ = None  # so that array + rows is rows' own addition
 
     def __post_init__(self) -> None:
-        require_no_mask(self)
+        for array in self.arrays:
+            if isinstance(array, np.ma.MaskedArray):
+                raise TypeError(
+                    f"rows got a masked array, {describe(array)}, whose mask would be lost"
+                )
         self.shape = as_numbers(self.shape, "the shape of rows")
         self.axes = as_numbers(self.axes, "the axes of rows")
         self.indices, self.values = np.asarray(self.indices), np.asarray(self.values)
@@ -257,18 +261,12 @@ class Rows:
             change([(entries, values)])
             view[index] = entries
 
-    def _view(self, array: Any) -> np.ndarray:
-        """An array with the indexed axes first."""
-        if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
-            raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
-        if self.axes == (0,):
-            return array
-        others = [axis for axis in range(self.ndim) if axis not in self.axes]
-        return array.transpose(*self.axes, *others)
-
     def locate(self, array: Any) -> tuple[np.ndarray, Any]:
         """An array with the indexed axes first, as one axis if possible, and the rows' index."""
-        view, count = self._view(array), len(self.axes)
+        if array.ndim != self.ndim or any(array.shape[n] != self.shape[n] for n in self.axes):
+            raise ValueError(f"{self!r} does not fit an array of shape {array.shape}")
+        others = [axis for axis in range(self.ndim) if axis not in self.axes]
+        view, count = array.transpose(*self.axes, *others), len(self.axes)
         if count == 1:
             return view, self.indices
         if not view.flags.c_contiguous:
@@ -356,12 +354,6 @@ def opposite(term: Any, other: Any) -> Any:
 def require_shape(rows: Rows, array: np.ndarray) -> None:
     if array.shape != rows.shape:
         raise ValueError(f"{rows!r} does not fit an array of shape {array.shape}")
-
-
-def require_no_mask(rows: Rows) -> None:
-    for array in (rows.indices, rows.values):
-        if isinstance(array, np.ma.MaskedArray):
-            raise TypeError(f"rows got a masked array, {describe(array)}, whose mask would be lost")
 
 
 def as_numbers(value: Any, name: str) -> tuple[int, ...]:

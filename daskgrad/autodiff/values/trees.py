@@ -60,8 +60,6 @@ def unflatten(structure: optree.PyTreeSpec, leaves: Sequence[Any]) -> Any:
 def map_leaves(fun: Callable, value: Any, *others: Any) -> Any:
     """The pytree of a function's results for each leaf and the others' corresponding leaves."""
     leaves, structure = flatten(value)
-    if not others:
-        return unflatten(structure, list(map(fun, leaves)))
     columns = [leaves, *[flatten(other)[0] for other in others]]
     return unflatten(structure, [fun(*row) for row in zip(*columns, strict=True)])
 

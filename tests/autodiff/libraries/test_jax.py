@@ -294,20 +294,6 @@ def test_an_argument_may_be_used_twice(synchronous):
     close(s, X @ X)
 
 
-def test_an_argument_that_is_not_used_has_a_zero_gradient_and_a_warning(synchronous):
-    def fun(x, y, z):
-        return {"value": jnp.sum(jnp.sin(x)), "unused": y.shape[0], "rounded": (z > 0.5) * 1}
-
-    model = model_of(fun)
-    last = dg.delayed(lambda d: d["value"] + d["unused"] + anp.sum(d["rounded"]))
-    with pytest.warns(UserWarning, match="does not depend") as caught:
-        x, y, z = dg.grad(lambda x, y, z: last(model(x, y, z)), (0, 1, 2))(X, X, X)
-    assert [str(each.message).split("'")[3] for each in caught] == ["y", "z"]
-    close(x, np.cos(X))
-    close(y, np.zeros(5))
-    close(z, np.zeros(5))
-
-
 def test_rules_of_their_own_survive_compilation(synchronous):
     """Checkpoints, loops, custom rules and inner compilations are part of what is compiled."""
 

@@ -32,6 +32,13 @@ def model_of(fun, **options):
     return dg.delayed(fun, backend="jax", **options)
 
 
+def summed(model, items, grainsize, **options):
+    """Value and gradient of a sum over items."""
+    return dg.value_and_grad(
+        lambda *p: dg.map_sum(model, items, *p, grainsize=grainsize, **options)
+    )
+
+
 def density(x, p):
     """One whose bits XLA changes in a loop, where x has few entries; workers import it."""
     import jax.numpy as jnp
@@ -97,12 +104,10 @@ MODELS = {
 def test_the_bits_do_not_depend_on_the_cut(model, width):
     """Neither those of the sum, nor those of any item."""
     items, fun = RANDOM.random((37, width)), model_of(MODELS[model])
-    sums = [
-        bits(dg.value_and_grad(lambda p, g=g: dg.map_sum(fun, items, p, grainsize=g))(P))
-        for g in (1, 2, 8, 64)
-    ]
+    for summation in ("pairwise", "compensated"):
+        sums = [summed(fun, items, g, summation=summation) for g in (1, 2, 8, 64)]
+        assert len({tuple(bits(each(P))) for each in sums}) == 1
     terms = [bits(dg.per_item(fun, items, gradient="full", grainsize=g)(P)) for g in (1, 2, 64)]
-    assert sums[0] == sums[1] == sums[2] == sums[3]
     assert terms[0] == terms[1] == terms[2]
 
 
@@ -137,40 +142,13 @@ def test_the_bits_are_those_of_every_scheduler_and_of_placed_items(every_schedul
     assert len({tuple(each) for each in found.values()}) == 1, found
 
 
-def test_compensated_sums_have_the_same_terms():
-    items, fun = RANDOM.random((40, 13)), model_of(density)
-    found = [
-        bits(
-            dg.value_and_grad(
-                lambda p, g=g: dg.map_sum(fun, items, p, grainsize=g, summation="compensated")
-            )(P)
-        )
-        for g in (1, 4, 64)
-    ]
-    assert found[0] == found[1] == found[2]
-
-
 # ------------------------------------------------------------------------------- calls of XLA
 
 
 def test_items_go_through_xla_many_at_a_time(calls):
     """1,000 of them in as many calls as a loop's length makes it."""
-    dg.grad(lambda p: dg.map_sum(model_of(density), RANDOM.random((1000, 13)), p, grainsize=1024))(
-        P
-    )
+    summed(model_of(density), RANDOM.random((1000, 13)), 1024)(P)
     assert calls == {"together": [256, 256, 256, 232]}
-
-
-def test_ragged_items_go_together_by_shape(calls):
-    items = [RANDOM.random(3 + n % 4) for n in range(16)]
-    value, gradient = dg.value_and_grad(
-        lambda p: dg.map_sum(model_of(density), items, p, grainsize=64)
-    )(P)
-    assert calls == {"together": [4] * 4}
-    with jax.enable_x64(True):
-        expected = jax.value_and_grad(lambda p: sum(density(item, p) for item in items))(P)
-    assert_allclose(value, expected[0], rtol=1e-13)
-    assert_allclose(gradient, expected[1], rtol=1e-12)
 
 
 def test_what_is_held_at_a_time_is_bounded(monkeypatch, calls):
@@ -207,18 +185,15 @@ def test_a_model_with_effects_is_called_item_by_item_in_order(calls):
         return jnp.sum(x * p)
 
     items = np.arange(12.0).reshape(6, 2)
-    dg.grad(lambda p: dg.map_sum(model_of(fun), items, p, grainsize=8))(P)
+    summed(model_of(fun), items, 8)(P)
     jax.effects_barrier()
     assert seen == items[:, 0].tolist()
     assert "together" not in calls
 
 
 def test_large_items_are_called_alone(calls):
-    dg.grad(lambda p: dg.map_sum(model_of(density), RANDOM.random((3, 10_000)), p))(P)
-    assert "together" not in calls
-    dg.grad(lambda w: dg.map_sum(model_of(lambda x, w: jnp.sum(w * x)), [1.0, 2.0], w))(
-        np.ones(10_000)
-    )
+    summed(model_of(density), RANDOM.random((3, 10_000)), 4)(P)
+    summed(model_of(lambda x, w: jnp.sum(w * x)), [1.0, 2.0], 4)(np.ones(10_000))
     assert "together" not in calls
 
 
@@ -240,17 +215,29 @@ TREES = [
     for n in range(24)
 ]
 PARAMETERS = {"scale": np.float64(0.7), "shift": np.array([0.1, 0.2, 0.3])}
+KINDS = {  # a term, items, parameters, and how many items go through a loop at a time
+    "ragged": (density, [RANDOM.random(3 + n % 4) for n in range(16)], P, [4] * 4),
+    "pytrees": (term_of_tree, TREES, PARAMETERS, [4, 8, 8, 4]),
+    "complex": (
+        lambda x, z: jnp.sum(jnp.abs(x * z) ** 2),
+        RANDOM.random((6, 2)),
+        np.array([1.0 + 2.0j, 0.5 - 1.0j]),
+        [6],
+    ),
+}
 
 
-def test_items_and_parameters_are_pytrees_with_integers_and_strings():
-    value, gradient = dg.value_and_grad(
-        lambda p: dg.map_sum(model_of(term_of_tree), TREES, p, grainsize=8)
-    )(PARAMETERS)
+@pytest.mark.parametrize("name", KINDS)
+def test_items_of_one_kind_go_together_and_derivatives_are_those_of_jax(name, calls):
+    """Items and parameters may be pytrees, with integers and strings."""
+    term, items, parameters, together = KINDS[name]
+    value, gradient = summed(model_of(term), items, 64)(parameters)
+    assert calls == {"together": together}
     with jax.enable_x64(True):
-        expected = jax.value_and_grad(lambda p: sum(term_of_tree(t, p) for t in TREES))(PARAMETERS)
+        expected = jax.value_and_grad(lambda p: sum(term(item, p) for item in items))(parameters)
     assert_allclose(value, expected[0], rtol=1e-13)
-    for name in PARAMETERS:
-        assert_allclose(gradient[name], expected[1][name], rtol=1e-12)
+    for found, other in zip(*map(jax.tree_util.tree_leaves, (gradient, expected[1])), strict=True):
+        assert_allclose(found, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("as_array", [True, False])
@@ -279,7 +266,7 @@ def test_python_floats_do_not_widen_single_precision(calls):
     p = P.astype(np.float32)
     model = model_of(lambda c, p: jnp.sum(p * c))
     items = [0.1, 0.2, 0.3]
-    value, gradient = dg.value_and_grad(lambda p: dg.map_sum(model, items, p, grainsize=4))(p)
+    value, gradient = summed(model, items, 4)(p)
     assert sum(calls["together"]) == 3
     assert value.dtype == gradient.dtype == np.float32
     with jax.enable_x64(True):
@@ -330,25 +317,13 @@ def test_a_number_in_a_dict_keeps_its_structure():
     assert_allclose(pullback({"loss": 2.0})[0], 2.0 * pullback({"loss": 1.0})[0])
 
 
-def test_complex_parameters():
-    z = np.array([1.0 + 2.0j, 0.5 - 1.0j])
-    items, model = RANDOM.random((6, 2)), model_of(lambda x, z: jnp.sum(jnp.abs(x * z) ** 2))
-    terms = [dg.grad(lambda z, x=x: model(x, z))(z) for x in items]
-    assert_allclose(
-        dg.grad(lambda z: dg.map_sum(model, items, z, grainsize=8))(z), sum(terms), rtol=1e-13
-    )
-
-
 def test_what_is_random_is_called_alone_and_right():
     def noisy(pair, p):
         x, generator = pair
         return jnp.sum(p * x) + generator.normal()
 
     items = dg.zip(np.ones((4, 2)), dg.random.generators(0, 4))
-    found = [
-        dg.value_and_grad(lambda p: dg.map_sum(model_of(noisy), items, p, grainsize=4))(P)
-        for _ in "ab"
-    ]
+    found = [summed(model_of(noisy), items, 4)(P) for _ in "ab"]
     assert bits(found[0]) == bits(found[1])
 
 
@@ -377,7 +352,7 @@ def test_an_error_while_tracing_names_the_item():
 
     items = [np.ones(2), np.ones(4), np.ones(3), np.ones(2)]
     with pytest.raises(ValueError, match="three is too many") as caught:
-        dg.grad(lambda p: dg.map_sum(model_of(picky), items, p, grainsize=4))(P)
+        summed(model_of(picky), items, 4)(P)
     assert "model 'picky', item 2" in "\n".join(caught.value.__notes__)
 
 
@@ -394,7 +369,7 @@ def test_an_error_while_running_names_the_item():
         return jax.lax.stop_gradient(jax.pure_callback(root, like, x)) * jnp.sum(p)
 
     with pytest.raises(Exception, match="negative") as caught:
-        dg.grad(lambda p: dg.map_sum(model_of(fun), [1.0, 2.0, -1.0, 3.0], p, grainsize=4))(P)
+        summed(model_of(fun), [1.0, 2.0, -1.0, 3.0], 4)(P)
     assert "item 2" in "\n".join(caught.value.__notes__)
 
 
@@ -404,7 +379,7 @@ def test_an_error_that_does_not_come_again_names_the_block(monkeypatch):
 
     monkeypatch.setattr(loops.XlaLoop, "run", fails)
     with pytest.raises(MemoryError, match="no room") as caught:
-        dg.grad(lambda p: dg.map_sum(model_of(density), [np.ones(3)] * 4, p, grainsize=4))(P)
+        summed(model_of(density), [np.ones(3)] * 4, 4)(P)
     assert "items 0 to 3" in "\n".join(caught.value.__notes__)
 
 
@@ -412,4 +387,4 @@ def test_nans_are_traced_to_their_item():
     items = RANDOM.random((8, 3))
     items[5, 1] = np.nan
     with dg.debug_nans(), pytest.raises(FloatingPointError, match=r"item 5.*NaN"):
-        dg.grad(lambda p: dg.map_sum(model_of(density), items, p, grainsize=8))(P)
+        summed(model_of(density), items, 8)(P)

@@ -410,6 +410,20 @@ def test_items_that_are_differentiated(name, xp, synchronous):
     close(shared, sum(q * np.cos(q * A) * d for q, d in rows))
 
 
+def test_an_argument_that_is_not_used_has_a_zero_gradient_and_a_warning(name, xp, synchronous):
+    def fun(x, y, z):
+        return {"value": xp.sum(xp.sin(x)), "unused": y.shape[0], "rounded": (z > 0.5) * 1}
+
+    model = dg.delayed(fun, backend=name)
+    last = dg.delayed(lambda d: d["value"] + d["unused"] + anp.sum(d["rounded"]))
+    with pytest.warns(UserWarning, match="does not depend") as caught:
+        x, y, z = dg.grad(lambda x, y, z: last(model(x, y, z)), (0, 1, 2))(A, A, A)
+    assert [str(each.message).split("'")[3] for each in caught] == ["y", "z"]
+    close(x, np.cos(A))
+    for gradient in (y, z):
+        assert_array_equal(gradient, np.zeros(4))
+
+
 def test_a_sum_inside_a_model_is_a_loop(name, xp, synchronous):
     def fun(x, items):
         return dg.map_sum(lambda item, x: xp.sum(item * x), items, x)

@@ -213,14 +213,6 @@ def test_a_model_that_is_not_written_for_torch_gets_a_hint(mistake, synchronous)
     assert "use torch's functions instead of NumPy's" in notes
 
 
-def test_an_argument_that_is_not_used_has_a_zero_gradient_and_a_warning(synchronous):
-    model = model_of(lambda x, y: torch.sum(x))
-    with pytest.warns(UserWarning, match="does not depend on 'y'"):
-        x, y = dg.grad(lambda x, y: model(x, y), (0, 1))(X, X)
-    close(x, np.ones(5))
-    close(y, np.zeros(5))
-
-
 def test_a_saved_tensor_of_a_directional_derivative_is_found():
     """Wrapped tensors of an inner derivative do not disturb the search."""
     backend = registry.load("torch")

@@ -81,24 +81,19 @@ IN_TRACES = {  # which plain values do not get to
 }
 
 
-def told_by_gradient(model):
-    dg.grad(dg.delayed(model))(X)
+DERIVATIVES = {
+    "grad": lambda model: dg.grad(model)(X),
+    "jvp": lambda model: dg.jvp(model, (X,), (X,)),
+    "hvp": lambda model: dg.hvp(model, (X,), (X,)),
+}
 
 
-def told_by_jvp(model):
-    dg.jvp(dg.delayed(model), (X,), (X,))
-
-
-def told_by_hvp(model):
-    dg.hvp(dg.delayed(model), (X,), (X,))
-
-
-@pytest.mark.parametrize("call", [told_by_gradient, told_by_jvp, told_by_hvp])
+@pytest.mark.parametrize("derivative", DERIVATIVES)
 @pytest.mark.parametrize("usage", ADVISED | IN_TRACES)
-def test_an_error_says_what_to_write(usage, call):
+def test_an_error_says_what_to_write(usage, derivative):
     model, *words = (ADVISED | IN_TRACES)[usage]
     with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
-        call(model)
+        DERIVATIVES[derivative](dg.delayed(model))
     told = f"{caught.value}\n{notes(caught.value)}"
     assert "hile it is differentiated" in told
     assert [word for word in words if word not in told] == []

@@ -16,7 +16,7 @@ from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import capture
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.tape import trace
-from daskgrad.autodiff.tape.boxes import TraceNumbers, install_trace_numbers, trace_numbers
+from daskgrad.autodiff.tape.boxes import trace_numbers
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.trees import flatten
 
@@ -81,34 +81,6 @@ def test_a_nested_derivative_is_right_while_another_thread_leaves_its_trace(grad
 def test_autograds_own_counter_gets_it_wrong():
     """The day this fails, autograd is safe in threads, and ``trace_numbers`` can go."""
     assert bad_interleaving(autograd.grad) != 6.0
-
-
-# ------------------------------------------------------------- what we rely on in autograd
-
-
-def test_autograd_takes_its_numbers_from_ours(monkeypatch):
-    asked = []
-
-    class Watched(TraceNumbers):
-        def next_number(self):
-            asked.append(super().next_number())
-            return asked[-1]
-
-    install_trace_numbers()  # again: changes nothing
-    assert tracer.trace_stack is trace_numbers
-    monkeypatch.setattr(tracer, "trace_stack", Watched(100))
-    seen = []
-    autograd.grad(lambda x: seen.append(x._trace) or x * x)(1.0)
-    assert seen == asked == [100]
-
-
-def test_autograd_puts_the_higher_number_on_top():
-    low, high = trace_numbers.next_number(), trace_numbers.next_number()
-    root = tracer.Node.__new__(tracer.Node)
-    boxes = [tracer.new_box(1.0, number, root) for number in (low, high, low)]
-    top, number, _, _ = tracer.find_top_boxed_args(boxes)
-    assert number == high
-    assert [place for place, _ in top] == [1]
 
 
 def test_numbers_from_many_threads_are_distinct():

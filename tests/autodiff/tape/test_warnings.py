@@ -71,6 +71,14 @@ def test_a_warning_names_the_model_of_a_tangent(synchronous):
     assert {(warning.filename, warning.lineno) for warning in caught} == {(__file__, line)}
 
 
+def test_a_warning_of_a_value_in_forward_mode_names_the_line_of_the_model(synchronous):
+    model = dg.delayed(functools.partial(risky, POOR[0]), compile=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dg.jvp(model, (X,), (X,))
+    assert caught[0].filename == __file__
+
+
 def test_numpy_has_the_variable_of_its_state():
     assert numpy_warnings.STATE.get() is numpy_warnings.DEFAULT
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):  # the user's own holds

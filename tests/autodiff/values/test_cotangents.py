@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.autodiff.values.cotangents import (
-    Cotangent,
-    add,
-    cast,
-    check,
-    project,
-)
+from daskgrad.autodiff.values.cotangents import Cotangent, add, cast, check, project
 from daskgrad.autodiff.values.descriptions import describe
 
 # ------------------------------------------------------------------------------------- add

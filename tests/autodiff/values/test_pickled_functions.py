@@ -1,6 +1,7 @@
 """A function's pickle is kept only where nothing that it refers to can have changed."""
 
 import math
+import types
 
 import autograd.numpy as np
 import pytest
@@ -61,12 +62,14 @@ NOT_KEPT = [
 
 @pytest.mark.parametrize("fun", KEPT)
 def test_a_function_of_fixed_things_is_pickled_once(fun, monkeypatch):
-    own = as_of_a_script(fun)
+    own, pickled = as_of_a_script(fun), []
+    pickles = pickling.dumps.__self__
+    pickle = pickles._pickle
+    monkeypatch.setattr(pickles, "_pickle", lambda fun: pickled.append(fun) or pickle(fun))
     assert parts_of(own) is not None
-    count = counted(monkeypatch)
     first = pickling.dumps(own)
     assert pickling.dumps(own) is first
-    assert len(count) == 1
+    assert len(pickled) == 1
 
 
 @pytest.mark.parametrize("fun", NOT_KEPT)
@@ -76,24 +79,11 @@ def test_what_can_change_in_place_is_pickled_again(fun):
 
 def as_of_a_script(fun):
     """The function as if it were not importable, so that cloudpickle sends it by value."""
-    import types
-
     other = types.FunctionType(
         fun.__code__, fun.__globals__, fun.__name__, fun.__defaults__, fun.__closure__
     )
     other.__qualname__ = fun.__qualname__
     return other
-
-
-def counted(monkeypatch):
-    count, original = [], pickling.dumps.__self__._pickle
-
-    def counting(fun):
-        count.append(fun)
-        return original(fun)
-
-    monkeypatch.setattr(pickling.dumps.__self__, "_pickle", counting)
-    return count
 
 
 def test_a_changed_global_default_or_closure_is_seen(monkeypatch):

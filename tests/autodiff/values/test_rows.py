@@ -212,8 +212,8 @@ def test_a_sum_has_the_bits_of_arrays_for_any_grain(model, summation, monkeypatc
     monkeypatch.setattr(rows, "SMALL", numpy.inf)
     expected = summed(model, ITEMS, grainsize=COUNT, summation=summation)
     monkeypatch.setattr(rows, "SMALL", 0)
-    made = []
-    monkeypatch.setattr(Rows, "__init__", noting(Rows.__init__, made))
+    made, init = [], Rows.__init__
+    monkeypatch.setattr(Rows, "__init__", lambda *at, **by: made.append(at) or init(*at, **by))
     for config, grainsize in itertools.product(PLACES, (1, 2, 8, 16)):
         with dask.config.set(config):
             value, gradients = summed(model, ITEMS, grainsize=grainsize, summation=summation)
@@ -223,14 +223,6 @@ def test_a_sum_has_the_bits_of_arrays_for_any_grain(model, summation, monkeypatc
 
 
 PLACES = ({}, {"daskgrad.inline.seconds": 60}, {"scheduler": moving})
-
-
-def noting(init, made):
-    def noted(self, *args, **options):
-        made.append(self)
-        return init(self, *args, **options)
-
-    return noted
 
 
 @pytest.mark.usefixtures("always")

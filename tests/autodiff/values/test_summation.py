@@ -82,11 +82,6 @@ def test_only_the_last_group_is_told_that_it_is_the_last():
     assert told == [False] * FAN_IN + [False, True]
 
 
-def test_a_single_term_needs_no_addition():
-    assert pairwise([5], None) == 5
-    assert in_groups([5], None) == 5
-
-
 # ------------------------------------------------------------------------------ ownership
 
 
@@ -155,12 +150,11 @@ def test_a_sum_that_lacks_a_term_is_an_error():
 def test_runs_of_rows_have_the_bits_of_single_terms(random, shape):
     rows = random.normal(size=shape) * 10.0 ** random.uniform(-8, 8, size=shape)
     for lengths in ([300], [128, 128, 44], [1, 2, 3, 64, 230], [7, 293], [16] * 18 + [12]):
-        summed = PairwiseSum(lambda a, b, owned: a + b)
+        summed = PairwiseSum(plus)
         start = 0
         for length in lengths:
             run = rows[start : start + length]
             for part in summed.subtrees(length):
                 summed.push(sum_of_rows(run[part]), part.stop - part.start)
             start += length
-        expected = pairwise(list(rows), lambda a, b, owned: a + b)
-        assert summed.total().tobytes() == expected.tobytes()
+        assert summed.total().tobytes() == pairwise(list(rows), plus).tobytes()
