@@ -307,14 +307,6 @@ def indexed(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(operator.getitem, (batch.new(x), place if batch.is_own(x) else place[1:]))
 
 
-@form(kernels.columns)
-def of_columns(call: NumpyCall, batch: Batching) -> Any:
-    x, rows, numbers = call.args
-    place = index_of_rows((rows, numbers), batch)
-    is_rows = place is not None and batch.is_own(x)
-    return batch.emit(operator.getitem, (batch.new(x), place)) if is_rows else None
-
-
 def index_of_rows(index: Any, batch: Batching) -> Any:
     """The index of rows, or None if NumPy would put the axes elsewhere."""
     if batch.is_own(index):

@@ -30,7 +30,6 @@ WRITTEN = {  # programs with calls that random ones do not make
     "a deviation": lambda a, b, *data: [np.std(a), np.sum(b, keepdims=True) * b],
     "a choice": lambda a, b, *data: [np.where(a > 0.0, a, 0.0)],
     "negative": lambda a, b, *data: [-(a * 0.0)],
-    "a branch": lambda a, b, *data: [a if np.all(a[0] > -9.0) else b],
 }
 
 
