@@ -111,18 +111,6 @@ class ItemLoop:
     parts: Sequence[NumpyCall]
     are_own: Sequence[bool]
 
-    def __call__(self, *values: Any) -> Any:
-        """The result of the comprehension."""
-        results = []
-        for n in range(len(values[self.are_own.index(True)])):
-            item = {}
-            for part, x, is_own in zip(self.parts, values, self.are_own, strict=True):
-                is_number = is_own and type(part.value) in PYTHONS
-                item[part] = x[n].item() if is_number else x[n] if is_own else x
-            args, kwargs = replaced(self.args, item)
-            results.append(self.fun(*args, **kwargs))
-        return stacked(results)
-
 
 def stacked(results: Sequence[Any]) -> Any:
     if isinstance(results[0], tuple | list):  # several values of each item

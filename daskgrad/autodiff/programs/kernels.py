@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.linalg import LinAlgError
 
-
-def private(*path: str) -> Any:
-    """A private attribute of NumPy; None if NumPy lacks it (then ``test_kernels.py`` fails)."""
-    attribute: Any = np
-    for name in path:
-        attribute = getattr(attribute, name, None)
-    return attribute
-
-
-matrices = private("linalg", "_umath_linalg")
-transforms = private("fft", "_pocketfft_umath")
+# private to NumPy; if it lacks one, ``test_kernels.py`` fails
+matrices: Any = getattr(np.linalg, "_umath_linalg", None)
+transforms: Any = getattr(np.fft, "_pocketfft_umath", None)
 
 
 def errors(message: str) -> np.errstate:
