@@ -10,8 +10,8 @@ import dask
 import numpy as np
 import pytest
 from clusters import tasks_run
+from comparisons import assert_same
 from numpy.testing import assert_array_equal
-from outcomes import assert_same
 from recorded import program_of
 from waiting import wait_until
 
