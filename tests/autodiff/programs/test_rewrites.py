@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fuzz_programs import SENSELESS, points, program, silence
 
+from daskgrad.autodiff.programs import density_calls, special_calls  # noqa: F401  their rules
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import replaced
 from daskgrad.autodiff.programs.recording import record
