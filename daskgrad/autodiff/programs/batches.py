@@ -28,6 +28,7 @@ from daskgrad.autodiff.programs.calls import (
     order_of,
     plus,
     replaced,
+    stacked,
     stay,
     value_of,
 )
@@ -105,7 +106,7 @@ class Batching:
         value = np.asarray(value_of(argument))
         if isinstance(argument, NumpyCall) and argument.fun is np.zeros:
             return self.emit(np.zeros, (self.shape(*value.shape), value.dtype))
-        return self.emit(repeat, (self.new(argument), self.count))
+        return self.emit(repeat, (self.new(argument), self.shape(*value.shape)))
 
     def add(self, call: NumpyCall) -> None:
         """Makes the batch's call for one call of the item."""
@@ -145,7 +146,9 @@ class Batching:
         rows = [self.made[part] for part in parts]
         if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
             raise Unrecordable("a function takes several values of an item at once")
-        return self.emit(ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own), rows)
+        loop = ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own)
+        self.calls.append(NumpyCall(loop, rows, {}, stacked([call.value] * EXAMPLES), self.place))
+        return self.calls[-1]
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
@@ -174,11 +177,8 @@ def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
 # -------------------------------------------------------------------- functions of batches alone
 
 
-def repeat(value: Any, count: int) -> np.ndarray:
-    value = np.asarray(value)
-    rows = np.empty((count, *value.shape), value.dtype)
-    rows[...] = value
-    return rows
+def repeat(value: Any, shape: tuple) -> np.ndarray:
+    return spread.fun(np.asarray(value), shape)
 
 
 def guard_rows(rows: np.ndarray, answer: bool) -> None:
@@ -287,12 +287,6 @@ def of_extreme(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(call.fun, (*map(batch.repeated, arrays), axes))
 
 
-@form(np.fft.fft, np.fft.ifft)
-def transformed(call: NumpyCall, batch: Batching) -> Any:
-    is_usual = len(call.args) == 1 and not call.kwargs
-    return batch.emit(call.fun, batch.new(call.args)) if is_usual else None
-
-
 # ------------------------------------------------------------------------------------ indexing
 
 
@@ -305,14 +299,6 @@ def indexed(call: NumpyCall, batch: Batching) -> Any:
     if place is None:
         return None
     return batch.emit(operator.getitem, (batch.new(x), place if batch.is_own(x) else place[1:]))
-
-
-@form(kernels.columns)
-def of_columns(call: NumpyCall, batch: Batching) -> Any:
-    x, rows, numbers = call.args
-    place = index_of_rows((rows, numbers), batch)
-    is_rows = place is not None and batch.is_own(x)
-    return batch.emit(operator.getitem, (batch.new(x), place)) if is_rows else None
 
 
 def index_of_rows(index: Any, batch: Batching) -> Any:

@@ -19,7 +19,6 @@ from autograd.core import VSpace, sparse_add
 from autograd.numpy import linalg, numpy_wrapper
 from autograd.numpy.numpy_vjps import untake
 
-from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import GETITEM, PYTHONS, Guard, RecordedCall, Recording, same
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.indexing import add_at, names_no_entry_twice
@@ -112,18 +111,6 @@ class ItemLoop:
     parts: Sequence[NumpyCall]
     are_own: Sequence[bool]
 
-    def __call__(self, *values: Any) -> Any:
-        """The result of the comprehension."""
-        results = []
-        for n in range(len(values[self.are_own.index(True)])):
-            item = {}
-            for part, x, is_own in zip(self.parts, values, self.are_own, strict=True):
-                is_number = is_own and type(part.value) in PYTHONS
-                item[part] = x[n].item() if is_number else x[n] if is_own else x
-            args, kwargs = replaced(self.args, item)
-            results.append(self.fun(*args, **kwargs))
-        return stacked(results)
-
 
 def stacked(results: Sequence[Any]) -> Any:
     if isinstance(results[0], tuple | list):  # several values of each item
@@ -197,8 +184,6 @@ def translated(recorded: Any, args: Sequence[Any], kwargs: dict, emit: Callable)
     if fun in (GETITEM, container_take, operator.getitem):
         if isinstance(args[0], tuple | dict):  # the cotangents of several values
             return args[0][args[1]]
-        if selects_columns(*args):
-            return emit(kernels.columns, (args[0], *args[1]), {}, recorded.value)
         return emit(operator.getitem, args, {}, recorded.value)
     if fun in (operator.iadd, VSpace.mut_add, VSpace.add):
         first, *rest = args if fun is operator.iadd else args[1:]
@@ -256,15 +241,6 @@ def translated(recorded: Any, args: Sequence[Any], kwargs: dict, emit: Callable)
 
 
 PARTS = {untake, container_untake}  # the next call, a sum, makes them anew
-
-
-def selects_columns(array: Any, index: Any) -> bool:
-    """Whether an index takes a slice of a matrix's rows, and columns by an array of numbers."""
-    if not (isinstance(index, tuple) and len(index) == 2):
-        return False
-    matrix, rows, numbers = map(value_of, (array, *index))
-    are_arrays = isinstance(rows, slice) and type(matrix) is type(numbers) is np.ndarray
-    return are_arrays and matrix.ndim == 2 and numbers.ndim == 1 and numbers.dtype.kind == "i"
 
 
 def with_part(emit: Callable, space: Any, previous: Any, piece: NumpyCall) -> Any:
@@ -331,7 +307,7 @@ SIGNS |= {"ne": "!=", "and_": "&", "or_": "|", "xor": "^"}
 OPERATORS = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
 SHAPED = {  # functions whose values have shapes that follow from the arguments' shapes
-    *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun, kernels.columns),
+    *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun),
     *(np.array, np.clip, np.dot, np.einsum, np.outer, np.where, np.copy, np.zeros),
     *map(raw, (np.ndarray.copy, linalg.cholesky, linalg.inv, linalg.solve)),
 }
@@ -341,7 +317,7 @@ OF_ONE = {  # such functions of one array, and of other arguments that decide on
     *(np.ones_like, np.linalg.det, np.linalg.slogdet, np.linalg.norm, np.fft.fft, np.fft.ifft),
     *(np.concatenate, np.mean, np.std, np.var, np.all, np.any, np.argsort),
 }
-FAILING = {np.linalg.cholesky, np.linalg.inv, np.linalg.solve, kernels.columns}
+FAILING = {np.linalg.cholesky, np.linalg.inv, np.linalg.solve}
 
 
 def may_vary(call: NumpyCall) -> bool:

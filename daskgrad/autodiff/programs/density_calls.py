@@ -27,17 +27,11 @@ def logpdf(x: Any, loc: Any, scale: Any) -> Any:
     """SciPy's formula, for finite numbers and scales above zero."""
     distance = (x - loc) / scale
     are_finite = np.count_nonzero(np.isfinite(distance)) == distance.size
-    if not (are_finite and is_positive(scale)):
+    if not (are_finite and np.count_nonzero(scale > 0.0) == np.size(scale)):
         return scipy.stats.norm.logpdf(x, loc, scale)
     scales = np.empty(distance.shape)
     scales[...] = scale
     return -(distance**2) / TWO - LOG_OF_ROOT - np.log(scales)
-
-
-def is_positive(scale: Any) -> Any:
-    if isinstance(scale, np.ndarray):
-        return np.count_nonzero(scale > 0.0) == scale.size
-    return scale > 0.0
 
 
 SHAPED |= {norm.logpdf.fun, logpdf}

@@ -23,7 +23,6 @@ from daskgrad.autodiff.programs.calls import (
     NumpyCall,
     calls_in,
     cut,
-    guard,
     may_raise,
     replaced,
     value_of,
@@ -332,17 +331,6 @@ def reshaped(call: NumpyCall, emit: Callable) -> Any:
     return call.args[0] if is_alike(call.args[0], call.value) and len(call.args) == 2 else None
 
 
-@rule(np.squeeze, np.ravel, np.expand_dims, np.atleast_1d, np.atleast_2d)
-def as_reshaped(call: NumpyCall, emit: Callable) -> Any:
-    x = call.args[0]
-    if type(x.value) is not np.ndarray or isinstance(call.value, list | tuple):
-        return None
-    is_plain = x.value.flags.c_contiguous and len(call.args) == 1 and not call.kwargs
-    if call.fun is np.ravel and not is_plain:
-        return None
-    return emit(np.reshape, (x, call.value.shape), {}, call.value)
-
-
 def axis_of(call: NumpyCall, *others: str) -> Any:
     """The axis of a call with this keyword and others alone, and of one real array; or "other"."""
     options = dict(zip(["axis"], call.args[1:], strict=False)) | call.kwargs
@@ -401,26 +389,7 @@ def length(call: NumpyCall, emit: Callable) -> Any:
     return emit(np.sqrt, (emit(np.dot, (x, x)),))
 
 
-@rule(guard)
-def of_number(call: NumpyCall, emit: Callable) -> Any:
-    """A branch on ``np.all`` of one number is one on the number."""
-    question, answer = call.args
-    if question.fun not in (np.all, np.any) or len(question.args) > 1 or question.kwargs:
-        return None
-    number = question.args[0]
-    return None if np.ndim(value_of(number)) else emit(guard, (number, answer), {}, None)
-
-
-QUICKER = {
-    np.linalg.inv: kernels.inverted,
-    np.linalg.solve: kernels.solved,
-    np.linalg.cholesky: kernels.factor,
-    np.fft.fft: kernels.transform,
-    np.fft.ifft: kernels.inverse_transform,
-}
-
-
-@rule(*QUICKER)
+@rule(*kernels.KERNELS)
 def by_kernel(call: NumpyCall, emit: Callable) -> Any:
     arrays = [value_of(arg) for arg in call.args if not isinstance(arg, str)]
     kinds = (np.float64, np.complex128)
@@ -428,8 +397,8 @@ def by_kernel(call: NumpyCall, emit: Callable) -> Any:
     if call.fun in (np.linalg.inv, np.linalg.solve, np.linalg.cholesky):
         is_usual = is_usual and arrays[0].ndim == 2 and arrays[-1].ndim < 3
         is_usual = is_usual and arrays[0].dtype == np.float64
-    elif call.fun in (np.fft.fft, np.fft.ifft):  # whose results have the order of their arguments
+    else:  # whose results have the order of their arguments
         is_usual = is_usual and len(arrays) == 1 and arrays[0].flags.c_contiguous
     if call.kwargs or not is_usual:
         return None
-    return emit(QUICKER[call.fun], call.args, {}, call.value)
+    return emit(kernels.KERNELS[call.fun], call.args, {}, call.value)

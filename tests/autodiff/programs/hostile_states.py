@@ -25,8 +25,6 @@ def at_times(change):
 
 
 class Scale:
-    shared = 1.0
-
     def __init__(self):
         self.scale = 1.0
 
@@ -36,16 +34,12 @@ class Scale:
     def method(self, x, power=1.0):
         return np.sum(x**power) * self.scale
 
-    @classmethod
-    def of_class(cls, x):
-        return np.sum(x) * cls.shared
-
 
 held = Scale()
 
 
-def setter(thing, name="scale"):
-    return at_times(lambda number: setattr(thing, name, number))
+def setter(thing):
+    return at_times(lambda number: setattr(thing, "scale", number))
 
 
 @functools.wraps(np.sum)
@@ -71,23 +65,13 @@ def by_defaults(x, scale=1.0):
     return np.sum(x) * scale
 
 
-def with_attribute(x):
-    return np.sum(x) * with_attribute.factor
-
-
-with_attribute.factor = 1.0
-
 SEEN = {  # as models; what models refer to is in the kinds of ``fuzz_references``
-    "an attribute": Hostile(lambda x: np.sum(x) * state.scale, before=setter(state)),
     "a method that NumPy calls": Hostile(lambda x: x[0] * reduction(summed), before=setter(summed)),
     "an attribute that a helper reads": Hostile(
         lambda x: np.sum(x) * scale_of(state), before=setter(state)
     ),
     "a global of a function that bears a name of NumPy's": Hostile(
         named_as_numpys, before=at_times(lambda number: globals().update(FACTOR=number))
-    ),
-    "an attribute of the function": Hostile(
-        with_attribute, before=setter(with_attribute, "factor")
     ),
     "its defaults": Hostile(  # set at each call
         by_defaults,
@@ -96,7 +80,6 @@ SEEN = {  # as models; what models refer to is in the kinds of ``fuzz_references
     ),
     "a callable object": Hostile(held, before=setter(held)),
     "a method": Hostile(held.method, before=setter(held)),
-    "a class's method": Hostile(Scale.of_class, before=setter(Scale, "shared")),
     "partial": Hostile(functools.partial(Scale.method, held, power=2.0), before=setter(held)),
 }
 

@@ -10,8 +10,8 @@ import dask
 import numpy as np
 import pytest
 from clusters import tasks_run
+from comparisons import assert_same
 from numpy.testing import assert_array_equal
-from outcomes import assert_same
 from recorded import program_of
 from waiting import wait_until
 
@@ -26,15 +26,10 @@ from daskgrad.sums.block_tasks import Summand, TracedSum
 X = np.linspace(-1.0, 1.0, 4)
 random = np.random.default_rng(2)
 ITEMS = list(random.normal(size=(40, 4)))
-RAGGED = [random.normal(size=(size, 4)) for size in (1, 3, 2, 3, 5, 3, 3, 2, 1, 2) * 3]
 
 
 def term(item, x):
     return np.sum(np.log1p(np.exp(item * x))) + np.sum(x**2)
-
-
-def rows_term(rows, x):
-    return np.sum(np.tanh(rows @ x)) / len(rows)
 
 
 def branching(item, x):
@@ -55,10 +50,7 @@ def both(objective):
 
 
 OBJECTIVES = {
-    "items": lambda c, x: dg.map_sum(dg.delayed(term, compile=c), ITEMS, x),
-    "ragged items": lambda c, x: dg.map_sum(dg.delayed(rows_term, compile=c), RAGGED, x),
     "branches": lambda c, x: dg.map_sum(dg.delayed(branching, compile=c), ITEMS, x),
-    "rows of an array": lambda c, x: dg.map_sum(dg.delayed(term, compile=c), np.array(ITEMS), x),
     "a parameter of each": lambda c, x: dg.map_sum(dg.delayed(scaled, compile=c), x, x),
     "a chain": lambda c, x: dg.delayed(term, compile=c)(
         X, dg.delayed(np.tanh, compile=c)(dg.delayed(lambda x: 2.0 * x, compile=c)(x))
@@ -129,20 +121,6 @@ def test_terms_that_x_does_not_reach(synchronous):
         value, slope = gradient(X)
         assert value == dg.map_sum(lambda item: np.sum(item), ITEMS).compute() + X[0]
         assert_array_equal(slope, np.eye(4)[0])
-
-
-def test_errors_are_the_models_and_name_the_item(synchronous):
-    def choosy(item, x):
-        if np.sum(item) > 5.0:
-            raise ValueError("too large")
-        return np.sum(item * x)
-
-    items = [np.full(4, 0.1 * n) for n in range(14)]
-    model = dg.delayed(choosy, compile=True)
-    for _ in range(5):
-        with pytest.raises(ValueError, match="too large") as caught:
-            dg.grad(lambda x: dg.map_sum(model, items, x))(X)
-        assert "item 13" in "".join(caught.value.__notes__)
 
 
 ZERO, ONE, SYMMETRIC = np.int64(0), np.int64(1), np.array([[1.0, 2.0], [2.0, 3.0]])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fuzz_programs import SENSELESS, points, program, silence
 
+from daskgrad.autodiff.programs import density_calls, special_calls  # noqa: F401  their rules
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import replaced
 from daskgrad.autodiff.programs.recording import record
@@ -30,7 +31,6 @@ WRITTEN = {  # programs with calls that random ones do not make
     "a deviation": lambda a, b, *data: [np.std(a), np.sum(b, keepdims=True) * b],
     "a choice": lambda a, b, *data: [np.where(a > 0.0, a, 0.0)],
     "negative": lambda a, b, *data: [-(a * 0.0)],
-    "a branch": lambda a, b, *data: [a if np.all(a[0] > -9.0) else b],
 }
 
 

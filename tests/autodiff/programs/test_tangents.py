@@ -8,7 +8,7 @@ import pytest
 from functions_all import TABLE as FUNCTIONS
 from functions_all import in_runs
 from numpy.testing import assert_array_equal
-from outcomes import entries_of
+from recorded import entries_of
 from sweep import calls_of
 from test_derivatives_within import MATRIX, cube, root
 from test_programs import compare
