@@ -79,12 +79,15 @@ class LoopNode(Node):
 FIRST, SECOND = itemgetter(0), itemgetter(1)
 
 
+def holds_nodes(tree: Any) -> bool:
+    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(tree)[0])
+
+
 def as_one_node(tree: Any, role: str, model: Model) -> Node:
     """One node for a pytree that may hold nodes."""
     if isinstance(tree, Node):
         return tree
-    leaves = flatten(tree)[0]
-    if any(isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves):
+    if holds_nodes(tree):
         return TOGETHER(tree)
     name = f"the {role} of the loop {model.name!r}"
     return Constant(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), tree))

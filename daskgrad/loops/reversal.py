@@ -46,7 +46,6 @@ def sweep(steps: Steps, schedule: Schedule, state: Any, total: Any = None) -> tu
     """
     outputs = StepOutputs(steps.loop.outputs, total)
     firsts, kept = set(schedule.firsts), {}
-
     for number in range(schedule.start, schedule.stop):
         if number in firsts:
             kept[number] = state
@@ -87,15 +86,15 @@ class Pulled:
     def pull(self, number: int, state: Any) -> None:
         """Pulls one step back."""
         loop, ends = self._steps.loop, self._ends
-        traced = self._steps.trace(number, state)
+        after, pullback = self._steps.trace(number, state)
         expected = self._expected.pop(number + 1, None)
         if expected is not None:
             subject = f"the step {self._steps.model.name!r} of a loop"
-            require_agreement(expected, fingerprint(flatten(traced.state)[0]), subject)
+            require_agreement(expected, fingerprint(flatten(after)[0]), subject)
         outputs = self._outputs
         if loop.outputs == "stack":
             outputs = tuple([None if leaf is None else leaf[number] for leaf in outputs])
-        pulled = traced.pullback((*self.state, *outputs))
+        pulled = pullback((*self.state, *outputs))
         self.state = pulled[: ends[1]]
         if loop.has_active_xs:
             self.rows.append(pulled[ends[1] : ends[2]])

@@ -63,8 +63,8 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     leaves = list(map(protected, leaves))  # the trace still uses them
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
-            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
-            f"only"
+            f"{function.name!r} has no second derivative: finite differences have first "
+            f"derivatives only"
         )
     run = function.run(unflatten(structure, leaves), kwargs)
     value, residuals = map_leaves(protected, run)  # a rule may be called more than once
