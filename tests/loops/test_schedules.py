@@ -5,13 +5,7 @@ from math import comb
 
 import pytest
 
-from daskgrad.loops.schedules import (
-    AUTO,
-    Limit,
-    as_schedules,
-    revolve,
-    slots_of_two_runs,
-)
+from daskgrad.loops.schedules import AUTO, Limit, as_schedules, revolve, slots_of_two_runs
 
 
 class Machine:
