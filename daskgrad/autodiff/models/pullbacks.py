@@ -10,6 +10,7 @@ import logging
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,10 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import unit
 
 logger = logging.getLogger("daskgrad")
+
+
+# How often this process traced a model again, as its pullback arrived empty.
+traced_again = SimpleNamespace(count=0)
 
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
@@ -172,6 +177,7 @@ def unpack_or_trace(
     if logger.isEnabledFor(logging.INFO):
         shapes = ", ".join(described_arguments(call, inputs))
         logger.info("model %r is traced again, called with (%s)", model.name, shapes)
+    traced_again.count += 1
     again = capture_again(model._replace(keep="tape"))
     require_same_value(captured, again.fingerprint, model)
     pullback = again.pullback
