@@ -132,3 +132,11 @@ def as_schedules(steps: int, limit: Limit, nbytes: int | None) -> Sequence[Sched
     if slots is None:
         return [None]
     return revolve(steps, slots).cut(max(1, min(MOST_PIECES, steps // STEPS_OF_PIECE)))
+
+
+def fewest_steps(steps: int, slots: int) -> int:
+    """The number of runs of steps, beside traced ones, to pull back a chain of ``steps``."""
+    repeats = 0
+    while comb(slots + repeats, slots) < steps:
+        repeats += 1
+    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0

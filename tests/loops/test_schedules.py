@@ -1,11 +1,17 @@
 """Schedules: the right order, no more states than allowed, and the fewest steps there can be."""
 
 import functools
-from math import comb
 
 import pytest
 
-from daskgrad.loops.schedules import AUTO, Limit, as_schedules, revolve, slots_of_two_runs
+from daskgrad.loops.schedules import (
+    AUTO,
+    Limit,
+    as_schedules,
+    fewest_steps,
+    revolve,
+    slots_of_two_runs,
+)
 
 
 class Machine:
@@ -28,14 +34,6 @@ class Machine:
             else:
                 self.pulled.append(stop)
                 self.kept.discard(stop)
-
-
-def fewest_steps(steps, slots):
-    """The number of runs of steps, beside traced ones, to pull back a chain of ``steps``."""
-    repeats = 0
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    return repeats * steps - comb(slots + repeats, slots + 1) if repeats else 0
 
 
 @functools.cache
