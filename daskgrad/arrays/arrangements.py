@@ -61,15 +61,11 @@ def joined(parts: Parts, sources: Sequence[Sequence[ChunkPart]], at: tuple[Chunk
     blocks = [joined(parts, sources, (*at, part)) for part in sources[axis]]
     if len(blocks) == 1:
         return blocks[0]
-    return call(functools.partial(join, axis=axis), "concatenate", blocks)
+    return call(functools.partial(np.concatenate, axis=axis), "concatenate", blocks)
 
 
 def take(block: Any, cut: Any) -> Any:
     return block[cut]
-
-
-def join(blocks: Any, axis: int) -> Any:
-    return np.concatenate(blocks, axis)
 
 
 # ------------------------------------------------------------------------------------ slices

@@ -8,16 +8,23 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daskgrad.arrays import arrangements, elementwise, reductions
-from daskgrad.arrays.chunks import Chunks, Parts, as_chunks, made_of
+from daskgrad.arrays.chunks import Chunks, Parts, as_chunks, cut_parts, made_of
 from daskgrad.arrays.elementwise import UFUNCS, refused
-from daskgrad.arrays.grid import CUT, Grid, as_grid, as_node, joined
+from daskgrad.arrays.grid import (
+    Grid,
+    as_grid,
+    as_node,
+    grid_of_dask_array,
+    grid_of_variable,
+    joined,
+)
 from daskgrad.arrays.halos import GridLayout
 from daskgrad.arrays.map_overlap import map_overlap
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.graph.delayed import as_model
-from daskgrad.graph.nodes import CallNode, Constant, Node, graph_of
+from daskgrad.graph.nodes import CallNode, Node, graph_of
 from daskgrad.graph.variables import ChunkedVariable, Variable
-from daskgrad.tasks.collections import as_dask_array, is_dask_array, require_known_chunks
+from daskgrad.tasks.collections import as_dask_array, is_dask_array
 
 
 def reduction(name: str, reduce: Callable) -> Callable:
@@ -265,12 +272,9 @@ def array(x: Any, chunks: Any = None) -> Array:
             f"{describe(known)}"
         )
     cut = as_chunks(-1 if chunks is None else chunks, known.shape)
-    places = GridLayout(cut)
-    if not isinstance(x, Variable):
-        return Array(made_of(cut, known.dtype, lambda i: known[places.slices(i)].copy(order="C")))
-    whole = CallNode(CUT, (x, cut), {})
-    blocks = tuple([whole[number] for number in range(len(places.indices()))])
-    return Array(Parts(blocks, cut, known.dtype))
+    if isinstance(x, Variable):
+        return Array(Parts(grid_of_variable(x, cut).blocks, cut, known.dtype))
+    return Array(cut_parts(known, cut))
 
 
 def in_blocks(x: Any) -> Array | None:
@@ -288,9 +292,7 @@ def in_blocks(x: Any) -> Array | None:
 
 
 def of_dask_array(x: Any) -> Array:
-    require_known_chunks(x)
-    blocks = x.to_delayed(optimize_graph=False).reshape(-1)
-    return Array(Parts(tuple(map(Constant, blocks)), x.chunks, x.dtype))
+    return Array(Parts(grid_of_dask_array(x).blocks, x.chunks, x.dtype))
 
 
 def as_operand(value: Any) -> Any:

@@ -96,6 +96,12 @@ def made_of(chunks: Chunks, dtype: Any, block_at: Callable[[tuple[int, ...]], An
     return Parts(tuple(map(block_at, GridLayout(chunks).indices())), chunks, np.dtype(dtype))
 
 
+def cut_parts(array: np.ndarray, chunks: Chunks) -> Parts:
+    """A NumPy array in chunks, which are copies."""
+    slices = GridLayout(chunks).slices
+    return made_of(chunks, array.dtype, lambda index: array[slices(index)].copy(order="C"))
+
+
 def call(fun: Callable, name: str, *args: Any) -> Node:
     """A node that calls a NumPy function."""
     return CallNode(Model(fun, name), args, {})

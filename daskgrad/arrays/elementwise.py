@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.arrays.chunks import Chunks, Parts, broadcast, call, made_of, place_in
+from daskgrad.arrays.chunks import Chunks, Parts, broadcast, call, cut_parts, made_of, place_in
 from daskgrad.arrays.halos import GridLayout
 from daskgrad.autodiff.values.carriers import carrier
 from daskgrad.autodiff.values.descriptions import path_of
@@ -72,8 +72,7 @@ def cut_like(operand: Any, chunks: Chunks, name: str) -> Any:
             f"{GridLayout(chunks).shape}"
         )
     fitted = tuple([(1,) if size == 1 else sizes for size, sizes in pairs])
-    places = GridLayout(fitted)
-    return made_of(fitted, operand.dtype, lambda i: operand[places.slices(i)].copy(order="C"))
+    return cut_parts(operand, fitted)
 
 
 def dtype_of(fun: Callable, operands: Sequence[Any]) -> np.dtype:

@@ -171,9 +171,13 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
            [ 8., 10.],
            [16., 18.]])
     """
-    if is_dask_array(array) or isinstance(array, ChunkedVariable):
-        return grid_of_dask_array(array, blocks)
     cut = as_grid(array)
+    if is_dask_array(array) or isinstance(array, ChunkedVariable):
+        if blocks is not None:
+            raise ValueError(
+                "the blocks of a dask Array are its chunks; rechunk it, and leave blocks"
+            )
+        return cut or grid_of_dask_array(array)
     if cut is not None:
         if blocks is not None:
             raise ValueError("the blocks of a grid are those that it has; leave blocks")
@@ -191,8 +195,7 @@ def grid(array: Any, blocks: Sequence[int] | int | None = None) -> Grid:
     chunks = as_chunks(blocks, leaves)
     layout = GridLayout(chunks)
     if isinstance(array, Variable):
-        whole = CallNode(CUT, (array, chunks), {})
-        return Grid(tuple([whole[n] for n in range(len(layout.indices()))]), chunks)
+        return grid_of_variable(array, chunks)
     parts = [
         unflatten(structure, [np.ascontiguousarray(leaf[layout.slices(i)]) for leaf in leaves])
         for i in layout.indices()
@@ -210,11 +213,13 @@ def cut_all(tree: Any, chunks: Any) -> list[Any]:
 CUT = Model(cut_all, "cut")
 
 
-def grid_of_dask_array(array: Any, blocks: Any) -> Grid:
-    if blocks is not None:
-        raise ValueError("the blocks of a dask Array are its chunks; rechunk it, and leave blocks")
-    if isinstance(array, ChunkedVariable):
-        return Grid(array.blocks, array.chunks)
+def grid_of_variable(variable: Variable, chunks: tuple[tuple[int, ...], ...]) -> Grid:
+    whole = CallNode(CUT, (variable, chunks), {})
+    count = len(GridLayout(chunks).indices())
+    return Grid(tuple([whole[number] for number in range(count)]), chunks)
+
+
+def grid_of_dask_array(array: Any) -> Grid:
     require_known_chunks(array)
     parts = array.to_delayed(optimize_graph=False).reshape(-1)
     return Grid(tuple(map(Constant, parts)), array.chunks)

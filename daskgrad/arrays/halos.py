@@ -131,11 +131,11 @@ Edges = list[tuple[Any, ...]]  # for each direction the leaves of the edge
 def cut_edges(block: Any, ways: Sequence[Direction], widths: Sequence[int]) -> Edges:
     """The edges of a block for one neighbour: one for each direction in which it sees the block."""
     leaves = flatten(block)[0]
-    places = [edge(way, widths) for way in ways]
-    return [
-        tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in leaves])
-        for place in places
-    ]
+    return [copied(leaves, edge(way, widths)) for way in ways]
+
+
+def copied(leaves: Sequence[Any], place: tuple[slice, ...]) -> Leaves:
+    return tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in leaves])
 
 
 def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
@@ -157,12 +157,8 @@ def assemble(block: Any, edges: Sequence[Edges], frame: Frame) -> Any:
 
 def split(cotangent: Leaves, frame: Frame) -> tuple[Leaves, list[Edges]]:
     """The adjoint of ``assemble``: the cotangents of the block, and of the edges of the parts."""
-
-    def at(place: tuple[slice, ...]) -> Leaves:
-        return tuple([None if leaf is None else leaf[place].copy(order="C") for leaf in cotangent])
-
-    edges = [[at(frame.place(way)) for way in ways] for _, ways in frame.parts]
-    return at(frame.interior), edges
+    edges = [[copied(cotangent, frame.place(way)) for way in ways] for _, ways in frame.parts]
+    return copied(cotangent, frame.interior), edges
 
 
 # ------------------------------------------------------------------------------- the boundary

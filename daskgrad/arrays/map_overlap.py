@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from daskgrad.arrays.grid import Grid, as_grid, as_node
@@ -62,11 +62,16 @@ def differentiated(node: StepNode, graph: Graph) -> BlockSteps:
 
 @forward_tasks.register
 def _(node: StepNode, forward: Forward) -> None:
-    tasks, inputs = forward.tasks, forward.inputs(node)
-    steps = differentiated(node, forward.graph)
-    edges = node.build_edges(tasks, inputs[node.width :])
-    args = (tasks.shared(node.model), steps, inputs[0], edges, inputs[1 : node.width])
-    captured = node.build_task(tasks, "forward", capture_block, *args)
+    edges = node.build_edges(forward.tasks, forward.inputs(node)[node.width :])
+    build_capture(node, forward, edges, capture_block)
+
+
+def build_capture(
+    node: StepNode, forward: Forward, edges: list[Any], capture: Callable, *gate: Any
+) -> None:
+    tasks, (block, *others) = forward.tasks, forward.inputs(node)[: node.width]
+    args = (*gate, tasks.shared(node.model), differentiated(node, forward.graph))
+    captured = node.build_task(tasks, "forward", capture, *args, block, edges, others)
     forward.captured[node] = captured, edges
     pass_value_on(node, forward, captured)
 
@@ -98,14 +103,10 @@ def repeat(segment: Segment, last: StepNode, backward: Backward, arrived: Contri
     gate = last.build_task(tasks, "cotangent", has_arrived, arrived.cotangent)
     states = [node for node in forward.graph.order if is_dropped(node, segment)]
     for node in states:
-        (_, edges), inputs = forward.captured[node], forward.inputs(node)
-        steps = differentiated(node, forward.graph)
+        _, edges = forward.captured[node]
         if is_dropped(node.inputs[0], segment):
-            edges = node.build_edges(tasks, inputs[node.width :])
-        args = (gate, tasks.shared(node.model), steps, inputs[0], edges, inputs[1 : node.width])
-        captured = node.build_task(tasks, "forward", capture_block_when, *args)
-        forward.captured[node] = captured, edges
-        pass_value_on(node, forward, captured)
+            edges = node.build_edges(tasks, forward.inputs(node)[node.width :])
+        build_capture(node, forward, edges, capture_block_when, gate)
 
 
 def is_dropped(node: Node, segment: Segment) -> bool:

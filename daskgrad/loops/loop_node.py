@@ -79,12 +79,15 @@ class LoopNode(Node):
 FIRST, SECOND = itemgetter(0), itemgetter(1)
 
 
+def holds_nodes(tree: Any) -> bool:
+    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(tree)[0])
+
+
 def as_one_node(tree: Any, role: str, model: Model) -> Node:
     """One node for a pytree that may hold nodes."""
     if isinstance(tree, Node):
         return tree
-    leaves = flatten(tree)[0]
-    if any(isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves):
+    if holds_nodes(tree):
         return TOGETHER(tree)
     name = f"the {role} of the loop {model.name!r}"
     return Constant(map_leaves(lambda leaf: checked_leaf(leaf, name, copy=False), tree))
@@ -166,41 +169,34 @@ TOGETHER_DUAL = delayed(dual_of_pair, name="together")
 # for the cotangent of its last state: so states that are computed again never pile up.
 
 
-class CapturedLoop(NamedTuple):
-    """A loop in the forward pass; ``outputs`` refers to its captured value, if it has outputs."""
-
-    pieces: list[BuiltPiece]
-    outputs: Any
-
-
 @forward_tasks.register
 def _(node: LoopNode, forward: Forward) -> None:
     tasks, loop = forward.tasks, node.differentiated(forward.graph)
     kind = ("forward", capture_piece, value_of, outputs_of)
     pieces, state, parts = build_pieces(node, tasks, loop, forward.inputs(node), kind)
     if loop.outputs is None:
-        forward.captured[node] = CapturedLoop(pieces, None)
+        forward.captured[node] = pieces, None
         forward.values[node] = state
     else:
         outputs = node.build_task(tasks, "forward", capture_outputs, state, parts, loop.outputs)
-        forward.captured[node] = CapturedLoop(pieces, outputs)
+        forward.captured[node] = pieces, outputs
         pass_value_on(node, forward, outputs)
 
 
 @backward_tasks.register
 def _(node: LoopNode, backward: Backward, arrived: Contribution) -> None:
     tasks, loop = backward.tasks, node.differentiated(backward.graph)
-    model, captured = tasks.shared(node.model), backward.forward.captured[node]
+    model, (pieces, captured) = tasks.shared(node.model), backward.forward.captured[node]
     state, outputs = arrived.cotangent, None
     elsewhere = backward.value_elsewhere(node, arrived)
-    if captured.outputs is not None:
-        whole = (captured.outputs, state, model, elsewhere)
+    if captured is not None:
+        whole = (captured, state, model, elsewhere)
         pair, elsewhere = node.build_task(tasks, "backward", pull_outputs, *whole), None
         state, outputs = [node.build_pick(tasks, "cotangent", select, pair, n) for n in (0, 1)]
     has_xs = int(loop.has_active_xs)
     carried: list[Any] = []
     rows: list[Any] = []
-    for piece, result, inputs in reversed(captured.pieces):
+    for piece, result, inputs in reversed(pieces):
         args = (result, state, outputs, carried, model, loop, piece, inputs, elsewhere)
         pulled, elsewhere = node.build_task(tasks, "backward", pull_back_piece, *args), None
         state, *others = [
@@ -211,7 +207,7 @@ def _(node: LoopNode, backward: Backward, arrived: Contribution) -> None:
         carried = others[has_xs:]
     backward.send(node.inputs[0], Contribution(state))
     if has_xs:
-        counts = [built.piece.steps(loop) for built in captured.pieces]
+        counts = [built.piece.steps(loop) for built in pieces]
         together = node.build_task(tasks, "cotangent", cotangent_of_xs, rows[::-1], counts)
         backward.send(node.inputs[1], Contribution(together))
     for active, cotangent in zip(loop.active[1 + has_xs :], carried, strict=True):

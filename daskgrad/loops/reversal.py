@@ -1,6 +1,6 @@
 """Reversal: carries out schedules: runs steps forward, and pulls cotangents back along them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -10,39 +10,10 @@ from daskgrad.autodiff.values.addition import add_anew
 from daskgrad.autodiff.values.cotangents import Leaves, as_summand
 from daskgrad.autodiff.values.fingerprints import Fingerprint, fingerprint
 from daskgrad.autodiff.values.trees import flatten, map_leaves
-from daskgrad.loops.schedules import Action, Advance, Drop, Keep, Pull, Restore, Schedule
+from daskgrad.loops.schedules import Schedule
 from daskgrad.loops.steps import Steps, stack
 
 Kept = dict[int, Any]  # states, by the number of the step that takes them in
-
-
-def perform(
-    actions: Iterable[Action],
-    kept: Kept,
-    state: Any,
-    advance: Callable[[int, Any], Any],
-    pull: Callable[[int, Any], None] | None = None,
-    drop: Callable[[int, Any], None] | None = None,
-) -> Any:
-    """Carries out the actions of a schedule, with ``state`` in hand; returns the state in hand.
-
-    ``advance(step, state)`` returns the state after a step, ``pull`` pulls the step back, and
-    ``drop`` gets the dropped states.
-    """
-    for action in actions:
-        match action:
-            case Advance(start, stop):
-                for step in range(start, stop):
-                    state = advance(step, state)
-            case Keep(step):
-                kept[step] = state
-            case Restore(step):
-                state = kept[step]
-            case Pull(step):
-                pull(step, state)  # type: ignore[misc]
-            case Drop(step):
-                drop(step, kept.pop(step))  # type: ignore[misc]
-    return state
 
 
 # ------------------------------------------------------------------------------------- forward
@@ -74,15 +45,13 @@ def sweep(steps: Steps, schedule: Schedule, state: Any, total: Any = None) -> tu
     ``total``: the sum of the outputs so far.
     """
     outputs = StepOutputs(steps.loop.outputs, total)
-    kept: Kept = {}
-
-    def advance(step: int, state: Any) -> Any:
-        after, output = steps.advance(step, state)
+    firsts, kept = set(schedule.firsts), {}
+    for number in range(schedule.start, schedule.stop):
+        if number in firsts:
+            kept[number] = state
+        state, output = steps.advance(number, state)
         outputs.add(output)
-        return after
-
-    last = perform(schedule.forward(), kept, state, advance)
-    return last, outputs.value, kept
+    return state, outputs.value, kept
 
 
 # ------------------------------------------------------------------------------------ backward
@@ -117,15 +86,15 @@ class Pulled:
     def pull(self, number: int, state: Any) -> None:
         """Pulls one step back."""
         loop, ends = self._steps.loop, self._ends
-        traced = self._steps.trace(number, state)
+        after, pullback = self._steps.trace(number, state)
         expected = self._expected.pop(number + 1, None)
         if expected is not None:
             subject = f"the step {self._steps.model.name!r} of a loop"
-            require_agreement(expected, fingerprint(flatten(traced.state)[0]), subject)
+            require_agreement(expected, fingerprint(flatten(after)[0]), subject)
         outputs = self._outputs
         if loop.outputs == "stack":
             outputs = tuple([None if leaf is None else leaf[number] for leaf in outputs])
-        pulled = traced.pullback((*self.state, *outputs))
+        pulled = pullback((*self.state, *outputs))
         self.state = pulled[: ends[1]]
         if loop.has_active_xs:
             self.rows.append(pulled[ends[1] : ends[2]])
@@ -142,7 +111,13 @@ class Pulled:
 def pull_back(steps: Steps, schedule: Schedule, kept: Kept, pulled: Pulled) -> None:
     """Runs a loop backward from its kept states, which it uses up."""
 
-    def advance(step: int, state: Any) -> Any:
-        return steps.advance(step, state)[0]
-
-    perform(schedule.backward(), kept, None, advance, pulled.pull, pulled.forget)
+    for start, stop, is_kept in schedule.backward():
+        state = kept[start]
+        for number in range(start, stop):
+            state, _ = steps.advance(number, state)
+        if is_kept:
+            kept[stop] = state
+            continue
+        pulled.pull(stop, state)
+        if stop == start:
+            pulled.forget(start, kept.pop(start))

@@ -2,18 +2,15 @@
 
 from typing import Any, Literal
 
-import daskgrad.loops.loop_node  # noqa: F401  registers the tasks of both passes
 from daskgrad.autodiff.models.model import inside_model
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.delayed import as_model
-from daskgrad.graph.nodes import Node
-from daskgrad.loops.loop_node import LoopNode
+from daskgrad.loops.loop_node import LoopNode, holds_nodes
 from daskgrad.loops.nested import NestedLoop
 from daskgrad.loops.schedules import Limit
 from daskgrad.loops.steps import require_rows
 from daskgrad.random import STATEFUL
-from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import bytes_in
 
 OUTPUTS = ("stack", "sum")
@@ -127,10 +124,6 @@ def scan(
         return loop(state, *([] if xs is None else [xs]), *shared)
     node = LoopNode(model, state, int(n), shared, xs, outputs, limit)
     return node if outputs is None else (node[0], node[1])
-
-
-def holds_nodes(tree: Any) -> bool:
-    return any(isinstance(leaf, Node) or is_collection(leaf) for leaf in flatten(tree)[0])
 
 
 def require_no_generators(shared: tuple, name: str) -> None:

@@ -1,10 +1,9 @@
 """Schedules: which states of a loop are kept, and which steps run again in the backward pass.
 
-A schedule is a sequence of actions, which ``reversal.perform`` carries out. If s states are kept at
-a time, pulling n steps back takes t(n, s) = r n - β(s + 1, r - 1) runs of steps beside the traced
-ones, where β(s, t) = (s + t)! / (s! t!) and β(s, r - 1) < n <= β(s, r); no schedule takes fewer.
-Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical
-Software 26, 2000.
+If s states are kept at a time, pulling n steps back takes t(n, s) = r n - β(s + 1, r - 1) runs of
+steps beside the traced ones, where β(s, t) = (s + t)! / (s! t!) and β(s, r - 1) < n <= β(s, r); no
+schedule takes fewer. Source: A. Griewank and A. Walther, "Algorithm 799: Revolve", ACM
+Transactions on Mathematical Software 26, 2000.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,38 +11,14 @@ from math import comb
 from typing import NamedTuple
 
 
-class Advance(NamedTuple):
-    """Runs the steps ``start`` to ``stop - 1`` on the state in hand."""
+class Rerun(NamedTuple):
+    """Runs the steps from ``start``, whose state is kept, to ``stop - 1``; then the state before
+    ``stop`` is kept, or ``stop`` is traced and pulled back. The state of a step that is pulled
+    back is dropped."""
 
     start: int
     stop: int
-
-
-class Keep(NamedTuple):
-    """Keeps the state in hand, the state before ``step``."""
-
-    step: int
-
-
-class Restore(NamedTuple):
-    """Takes the kept state before ``step`` in hand."""
-
-    step: int
-
-
-class Pull(NamedTuple):
-    """Traces ``step`` on the state in hand, and pulls the cotangent of its value back."""
-
-    step: int
-
-
-class Drop(NamedTuple):
-    """Drops the kept state before ``step``."""
-
-    step: int
-
-
-Action = Advance | Keep | Restore | Pull | Drop
+    is_kept: bool
 
 
 class Schedule(NamedTuple):
@@ -60,31 +35,24 @@ class Schedule(NamedTuple):
 
     def __repr__(self) -> str:
         shown = [*map(str, self.firsts[:8]), *["…"] * (len(self.firsts) > 8)]
-        again = sum([a.stop - a.start for a in self.backward() if type(a) is Advance])
+        again = sum([rerun.stop - rerun.start for rerun in self.backward()])
         return (
             f"<Schedule of steps {self.start} to {self.stop - 1}: at most {self.slots} states "
             f"kept, at first those before {', '.join(shown)}; {again} steps run again>"
         )
 
-    def forward(self) -> Iterator[Action]:
-        """The actions of the forward pass, from the first state in hand to the last."""
-        for start, stop in zip(self.firsts, (*self.firsts[1:], self.stop), strict=True):
-            yield Keep(start)
-            yield Advance(start, stop)
-
-    def backward(self) -> Iterator[Action]:
-        """The actions of the backward pass, which finds the kept states, and drops all states."""
+    def backward(self) -> Iterator[Rerun]:
+        """The backward pass, which finds the kept states, and drops all states."""
         kept, stop = list(self.firsts), self.stop
         while kept:
             start = kept[-1]
             if stop - start > 1 and len(kept) < self.slots:
                 middle = start + first_part(stop - start, self.slots - len(kept) + 1)
-                yield from (Restore(start), Advance(start, middle), Keep(middle))
+                yield Rerun(start, middle, True)
                 kept.append(middle)
                 continue
             for step in reversed(range(start, stop)):
-                yield from (Restore(start), Advance(start, step), Pull(step))
-            yield Drop(start)
+                yield Rerun(start, step, False)
             stop = kept.pop()
 
     def cut(self, count: int) -> list["Schedule"]:

@@ -42,14 +42,6 @@ class Loop(NamedTuple):
         return self._replace(active=(first, *others))
 
 
-class Traced(NamedTuple):
-    """One step: the state that it returned, and the pullback from the leaves of state and output
-    to the active inputs' leaves."""
-
-    state: Any
-    pullback: Callable[[Leaves], Leaves]
-
-
 class Steps:
     """The steps of a loop, with their inputs beside the state."""
 
@@ -74,8 +66,9 @@ class Steps:
             require_alike(after, state, self.model.name)
             return after, output
 
-    def trace(self, number: int, state: Any) -> Traced:
-        """Runs a step and keeps its tape."""
+    def trace(self, number: int, state: Any) -> tuple[Any, Callable[[Leaves], Leaves]]:
+        """Runs a step: the state that it returned, and the pullback from the leaves of state and
+        output to the active inputs' leaves."""
         inputs = self._inputs(number, state)
         with self._blame(number, inputs):
             tracer = Tracer(self.model, self.loop.call, self.loop.active, inputs)
@@ -93,7 +86,7 @@ class Steps:
                     finite.require_pulled(where, self.loop.active, pulled)
             return pulled
 
-        return Traced(after, pull)
+        return after, pull
 
     def widths(self, state: Any) -> list[int]:
         """The number of leaves of each active input."""

@@ -6,12 +6,7 @@ import pytest
 
 from daskgrad.loops.schedules import (
     AUTO,
-    Advance,
-    Drop,
-    Keep,
     Limit,
-    Pull,
-    Restore,
     as_schedules,
     fewest_steps,
     revolve,
@@ -22,27 +17,23 @@ from daskgrad.loops.schedules import (
 class Machine:
     """Carries out schedules on the numbers of steps instead of states, and counts."""
 
-    def __init__(self):
-        self.hand, self.kept, self.most, self.count, self.pulled = 0, set(), 0, 0, []
+    def __init__(self, schedules):
+        self.kept = {first for schedule in schedules for first in schedule.firsts}
+        self.most, self.pulled = len(self.kept), []
+        self.count = schedules[-1].stop
+        for schedule in reversed(schedules):  # as the tasks of a loop do it
+            self.pull_back(schedule)
 
-    def perform(self, actions):
-        for action in actions:
-            match action:
-                case Advance(start, stop):
-                    assert self.hand == start
-                    self.hand, self.count = stop, self.count + stop - start
-                case Keep(step):
-                    assert self.hand == step
-                    self.kept.add(step)
-                    self.most = max(self.most, len(self.kept))
-                case Restore(step):
-                    assert step in self.kept
-                    self.hand = step
-                case Pull(step):
-                    assert self.hand == step
-                    self.pulled.append(step)
-                case Drop(step):
-                    self.kept.remove(step)
+    def pull_back(self, schedule):
+        for start, stop, is_kept in schedule.backward():
+            assert start in self.kept
+            self.count += stop - start
+            if is_kept:
+                self.kept.add(stop)
+                self.most = max(self.most, len(self.kept))
+            else:
+                self.pulled.append(stop)
+                self.kept.discard(stop)
 
 
 @functools.cache
@@ -56,23 +47,13 @@ def least(steps, slots):
     return min([part + least(steps - part, slots - 1) + least(part, slots) for part in parts])
 
 
-def carried_out(schedules):
-    """Forward through all, then backward: as the tasks of a loop do it."""
-    machine = Machine()
-    for schedule in schedules:
-        machine.perform(schedule.forward())
-    for schedule in reversed(schedules):
-        machine.perform(schedule.backward())
-    return machine
-
-
 SIZES = [(steps, slots) for steps in range(1, 60) for slots in range(1, 9)]
 
 
 @pytest.mark.parametrize("pieces", [1, 4, 16])
 def test_each_step_is_pulled_back_once_with_the_fewest_runs(pieces):
     for steps, slots in SIZES:
-        machine = carried_out(revolve(steps, slots).cut(pieces))
+        machine = Machine(revolve(steps, slots).cut(pieces))
         assert machine.pulled == list(reversed(range(steps)))
         assert machine.most <= slots
         assert not machine.kept
@@ -81,7 +62,7 @@ def test_each_step_is_pulled_back_once_with_the_fewest_runs(pieces):
 
 @pytest.mark.parametrize(("steps", "slots"), [(1000, 12), (1000, 32), (10_000, 3), (100_000, 60)])
 def test_long_loops_need_the_fewest_runs(steps, slots):
-    machine = carried_out(revolve(steps, slots).cut(16))
+    machine = Machine(revolve(steps, slots).cut(16))
     assert machine.count == fewest_steps(steps + 1, slots)
     assert machine.most == slots
 

@@ -18,12 +18,12 @@ from daskgrad.autodiff.values.trees import flatten, is_named
 class Rule:
     """A function with its own rules: on plain arrays it just runs, on boxes it is one node.
 
-    ``is_first_order``: it has no second derivatives, and its arguments are never boxes; ``kind``
-    names first-order functions in errors.
+    ``is_first_order``: it has no second derivatives, and its arguments are never boxes.
+    ``is_recorded_through``: programs make the calls of its rules one by one.
     """
 
     is_first_order = False
-    kind = "functions with rules of their own"
+    is_recorded_through = False
 
     def __init__(self, fun: Callable, caller: str):
         if not callable(fun):

@@ -235,7 +235,6 @@ class Differenced(Rule):
     """A black box with differences of its values as rules, all in one task."""
 
     is_first_order = True
-    kind = "finite differences"
 
     def __init__(self, fun: Callable, scheme: Scheme, name: str | None = None):
         super().__init__(fun, "dg.finite_difference")

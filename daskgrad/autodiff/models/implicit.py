@@ -91,6 +91,8 @@ def implicit(
 class Implicit(Rule):
     """The function that a solver computes; its values are roots of the residual."""
 
+    is_recorded_through = True
+
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
         super().__init__(solver, "dg.implicit")
         for parameter, fun in (("residual", residual), ("linear_solver", linear_solver)):

@@ -132,13 +132,6 @@ class Strips:
     def __repr__(self) -> str:
         return f"Strips({len(self.parts)})"
 
-    def added_to(self, leaves: Sequence[Any]) -> None:
-        """Adds the parts, in order, to arrays that may be overwritten."""
-        for place, part in self.parts:
-            for leaf, cotangent in zip(leaves, part, strict=True):
-                if cotangent is not None:
-                    leaf[place] += cotangent
-
 
 def is_entry(value: Any, index: Any) -> bool:
     """Whether an index stands for an item of a container, or of a container's dual."""
@@ -288,7 +281,10 @@ def add_strips(
         total = add_cotangents([term for term, _ in others], [saw for _, saw in others], add, name)
     pairs = zip(total.leaves, leaves, strict=True)
     dense = [zeros(leaf) if array is None else array.copy() for array, leaf in pairs]
-    union.added_to(dense)
+    for place, part in union.parts:
+        for leaf, cotangent in zip(dense, part, strict=True):
+            if cotangent is not None:
+                leaf[place] += cotangent
     return Cotangent(tuple(dense), total.seen)
 
 

@@ -60,13 +60,11 @@ traced_again = SimpleNamespace(count=0)
 
 def evaluate(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
     """The value of a call; traces nothing."""
-    try:
+    where = Blame("value", model, call, inputs)
+    with where:
         value = plain_value(model, call, inputs)
-    except Exception as error:
-        Blame("value", model, call, inputs).note(error)
-        raise
     if finite.is_required():
-        finite.require(Blame("value", model, call, inputs), "the value", value)
+        finite.require(where, "the value", value)
     return value
 
 
@@ -84,14 +82,12 @@ def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence
         captured = capture_numbers(model, call, active, inputs)
         if captured is not None:
             return captured
-    try:
+    where = Blame("forward", model, call, inputs)
+    with where:
         tracer = Tracer(model, call, active, inputs)
         value, pullback = tracer.run(inputs)
-    except Exception as error:
-        Blame("forward", model, call, inputs).note(error)
-        raise
     if finite.is_required():
-        finite.require_captured(Blame("forward", model, call, inputs), active, value, pullback)
+        finite.require_captured(where, active, value, pullback)
     return Captured(value, pullback, tracer.seen(active))
 
 
@@ -146,7 +142,8 @@ def pull_back(
 
     ``value_elsewhere``: see ``determinism.require_value_seen``.
     """
-    try:
+    where = Blame("backward", model, call, inputs)
+    with where:
         require_value_seen(captured, cotangent, value_elsewhere, model)
         pullback = captured.pullback
         if isinstance(pullback, Pullback):
@@ -156,11 +153,8 @@ def pull_back(
 
             pullback = unpack_or_trace(captured, model, call, inputs, trace_again)
         leaves = pullback(seed(cotangent, captured.value, model))
-    except Exception as error:
-        Blame("backward", model, call, inputs).note(error)
-        raise
     if finite.is_required():
-        finite.require_pulled(Blame("backward", model, call, inputs), active, leaves)
+        finite.require_pulled(where, active, leaves)
     return share_out(leaves, captured.seen)
 
 

@@ -149,11 +149,11 @@ class References:
             self._follow_function(thing)
         elif isinstance(thing, CONTAINERS):
             self._follow_container(thing, name)
-        elif is_rule(thing):  # its rules are called as they are
+        elif is_rule(thing):
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
             ]
-            self._follow(thing.fun, name)
+            self._follow_all([thing.fun, *thing.rules()], name)
         elif isinstance(thing, types.ModuleType):
             self._follow_module(thing, name)
         elif isinstance(thing, type) and not is_lasting(thing.__module__):

@@ -54,15 +54,17 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     for place, box in boxes if is_traced else ():
         leaves[place] = box._value
     recorded = list(filter(is_recorded, [*leaves, *flatten(kwargs)[0]]))
-    if recorded and not any([isbox(leaf) and not is_recorded(leaf) for leaf in leaves]):
+    is_one_call = not (is_traced and function.is_recorded_through)
+    is_one_call &= not any([isbox(leaf) and not is_recorded(leaf) for leaf in leaves])
+    if recorded and is_one_call:
         run = RecordedRun(function, structure, kwargs, is_traced)
         call, value = run.record(recorded[0], leaves)
         return enter_call(call, boxes, number, node_type) if is_traced else value
     leaves = list(map(protected, leaves))  # the trace still uses them
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
-            f"{function.name!r} has no second derivative: {function.kind} have first derivatives "
-            f"only"
+            f"{function.name!r} has no second derivative: finite differences have first "
+            f"derivatives only"
         )
     run = function.run(unflatten(structure, leaves), kwargs)
     value, residuals = map_leaves(protected, run)  # a rule may be called more than once
