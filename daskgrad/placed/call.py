@@ -423,13 +423,14 @@ class Attempt:
     def _look(self) -> None:
         """Waits no longer for workers that are gone; for workers that wait for these, some time."""
         assert self._future is not None
-        now = clock.seconds()
-        for address in self._connection.gone(self.plan.addresses):
+        now, gone = clock.seconds(), self._connection.gone(self.plan.addresses)
+        if not self._gone.keys() >= {*gone}:
+            self._tell_workers(gone)
+        for address in gone:
             is_late = now - self._gone.setdefault(address, now) > limit("answers")
             for number, tree in enumerate(self.plan.trees):
                 if address == tree.address or (is_late and address in tree.all_addresses):
                     self._future.give_up(number)
-            self._stop()
 
     async def _ask(self, tree: Tree) -> WorkerResult | None:
         """The result of the workers of a tree, unpacked while others still work."""
@@ -463,7 +464,6 @@ class Attempt:
     def _stop(self) -> None:
         """Tells the workers, once, to return the sums that they have."""
         if not self._is_stopped:
-            self._is_stopped = True
             self._tell_workers()
 
     # ---- sending
@@ -512,9 +512,10 @@ class Attempt:
             future.cancel()
             self._tell_workers()
 
-    def _tell_workers(self) -> None:
+    def _tell_workers(self, gone: Sequence[str] = ()) -> None:
+        self._is_stopped = True
         handler = abandoning(self._connection.name)
-        self._connection.send(self.plan.addresses, handler, call=self.name)
+        self._connection.send(self.plan.addresses, handler, call=self.name, gone=gone)
 
 
 def allowed_deaths() -> int:

@@ -138,8 +138,11 @@ class SumsPlugin(WorkerPlugin):
         finally:
             self._running.discard(call)
 
-    async def abandon(self, call: str) -> None:
-        """Begins no more blocks of a call that is given up."""
+    async def abandon(self, call: str, gone: Sequence[str] = ()) -> None:
+        """Begins no more blocks of a call that is given up, and waits for no worker that is gone:
+        Dask would try for half a minute to connect to it."""
+        for address in gone:
+            self._worker.rpc.remove(address)
         self._running.discard(call)
         self._abandoned[call] = None
         drop_oldest(self._abandoned, ABANDONED)
