@@ -8,9 +8,9 @@ import numpy as np
 
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values import cotangents
-from daskgrad.autodiff.values.carriers import kept_or_made, sent_by_value
+from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.elsewhere import Elsewhere
-from daskgrad.autodiff.values.trees import exactly, flatten
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.placed.messages import (
     LARGE,
     LARGE_POINT,
@@ -133,7 +133,7 @@ class Request:
         inputs, stored = self._set_aside(
             spread_sum, list(map(with_stand_ins, spread_sum.inputs)), numbers
         )
-        self.summands.append(summand_parcel(spread_sum.model.sent(), spread_sum.summand))
+        self.summands.append(Parcel.of((spread_sum.model.sent(), spread_sum.summand)))
         return JobMessage(
             self._add(self.summands[-1]),
             tuple(map(self._place, inputs)),
@@ -271,42 +271,3 @@ def message_for(
     stored = rows[address].stored if address in rows else ()
     runs, unit = assigned.get(address, NO_BLOCKS)
     return job._replace(stored_rows=stored, runs=list(map(tuple, runs)), unit=unit)
-
-
-# ------------------------------------------------------------- summands, which are mostly the same
-
-MOST_KEPT = 128  # parcels
-EXACT = (float, complex)  # equal ones may differ in the sign of a zero
-HASHED = (type(None), bool, int, str, bytes)
-
-_parcels: dict[Any, Parcel] = {}
-
-
-def summand_parcel(model: Model, summand: Summand) -> Parcel:
-    """The parcel of a summand; made again only if the summand may have changed."""
-    key = summand_key(model, summand)
-    if key is None:
-        return Parcel.of((model, summand))
-    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), MOST_KEPT)
-
-
-def summand_key(model: Model, summand: Summand) -> tuple | None:
-    """A key of a summand; None if it holds objects that can change in place."""
-    call, *options = summand
-    structure = exactly(call.structure.spec)
-    if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
-        return None
-    leaves = tuple(
-        [(type(leaf), repr(leaf) if type(leaf) in EXACT else leaf) for leaf in call.leaves]
-    )
-    function: Any = model.fun
-    return (
-        function.data,
-        model[1:],
-        leaves,
-        call.structure.spec,
-        structure,
-        call.holes,
-        *options,
-        tuple(sent_by_value()),  # a parcel brings along the classes that were registered before
-    )

@@ -11,9 +11,7 @@ from distributed.protocol import deserialize, serialize, to_serialize
 from numpy.testing import assert_array_equal
 from samples import askew
 
-import daskgrad as dg
-from daskgrad.autodiff.models.model import Call, Model, SentFunction
-from daskgrad.autodiff.models.tracing import Active
+from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.placed.messages import (
     FIXED,
@@ -26,7 +24,7 @@ from daskgrad.placed.messages import (
     pack,
     unpack,
 )
-from daskgrad.placed.request import SpreadSum, summand_parcel
+from daskgrad.placed.request import SpreadSum
 from daskgrad.placed.spread import as_sent
 from daskgrad.placed.worker_store import Store
 from daskgrad.sums.block_tasks import Summand
@@ -108,48 +106,10 @@ def test_workers_forget_what_was_not_used_for_long():
     assert store.missing(needed, both) == [], "those of one request stay together"
 
 
-def test_a_summand_is_packed_again_only_where_something_differs():
-    node = dg.map_sum(summed, [1.0], dg.variable(1.0), 0.0)
-    model, summand = sent(summed), Summand(node.call, (Active(1, False),), placed=0)
-    parcel = summand_parcel(model, summand)
-    assert summand_parcel(model, summand) is parcel
-    constants = [summand._replace(call=with_constant(node.call, c)) for c in (-0.0, 0, False, None)]
-    for other in (
-        (sent(lambda item, x, c: x), summand),
-        (model._replace(name="other"), summand),
-        (model._replace(keep="tape"), summand),
-        (model, summand._replace(placed=1)),
-        (model, summand._replace(slices=True)),
-        (model, summand._replace(active=())),
-        (model, summand._replace(summation="compensated")),
-        (model, summand._replace(call=with_constant(node.call, "0.0"))),
-        *[(model, other) for other in constants],
-    ):
-        assert summand_parcel(*other).digest != parcel.digest
-        assert summand_parcel(*other) is summand_parcel(*other)
-    array = numpy.ones(3)  # may be written into: is packed every time
-    summand = summand._replace(call=with_constant(node.call, array))
-    parcel = summand_parcel(model, summand)
-    array[0] = 2.0
-    assert summand_parcel(model, summand).digest != parcel.digest
-
-
 @pytest.mark.parametrize(("placed", "fields"), [(None, [0, 1]), (0, [1, 2]), (1, [0, 2])])
 def test_what_is_sent_has_the_numbers_of_an_items_fields(placed, fields):
     spread_sum = SpreadSum(None, None, Summand(None, placed=placed), ["a", "b"], ["c"])
     assert list(map(spread_sum.field, range(2))) == fields
-
-
-def summed(item, x, constant):
-    return item * x + constant
-
-
-def sent(fun):
-    return Model(SentFunction.of(Model(fun, "fun")), "fun")
-
-
-def with_constant(call, constant):
-    return call._replace(leaves=(*call.leaves[:-1], constant))
 
 
 SMALL_ARRAYS = [numpy.arange(4.0) + number for number in range(1000)]

@@ -19,7 +19,6 @@ from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from placed_programs import BIG, PROGRAMS, RAGGED, ROWS, X, dot, in_one_thread, ragged, slice_sum
-from probes import in_threads
 from waiting import wait_until
 
 import daskgrad as dg
@@ -27,8 +26,7 @@ from daskgrad.autodiff.values import clock as package_clock
 from daskgrad.placed import connection, request, spread
 from daskgrad.placed import worker as worker_plugin
 from daskgrad.placed.connection import connection_of
-from daskgrad.placed.messages import POINT, Parcel, Work, key_of, pack
-from daskgrad.placed.request import summand_parcel
+from daskgrad.placed.messages import POINT, Work, key_of, pack
 from daskgrad.placed.shards import MOST_A_THREAD
 from daskgrad.placed.spread import Holdings
 
@@ -163,15 +161,6 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(loca
         book = connection_of(local)._book
         assert {len(book[plan.worker]) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= request.PLANS
-
-
-def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
-    monkeypatch.setattr(request, "MOST_KEPT", 8)
-    monkeypatch.setattr(request, "summand_key", lambda *key: key)
-    monkeypatch.setattr(request.Parcel, "of", staticmethod(lambda key: Parcel(str(key), [])))
-    monkeypatch.setattr(request, "_parcels", {})
-    in_threads(lambda thread, number: summand_parcel(thread, number))
-    assert 0 < len(request._parcels) <= 8 + 8
 
 
 # -------------------------------------------------------------------------------------- errors
