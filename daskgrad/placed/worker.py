@@ -11,7 +11,7 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -48,19 +48,7 @@ from daskgrad.placed.worker_sums import (
 )
 from daskgrad.tasks import allocator
 from daskgrad.tasks.observers import TOPIC
-
-
-async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The results of all coroutines. The first error, or cancelling this, cancels the others."""
-    if len(coroutines) == 1:  # without a task: one trip through the loop less
-        return [await coroutines[0]]
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        while tasks:  # until none is left: an error holds this list, and a task holds the error
-            tasks.pop().cancel()
-
+from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs

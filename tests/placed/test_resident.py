@@ -3,6 +3,7 @@
 import asyncio
 import operator
 import pickle
+import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
-from daskgrad.placed import connection, request, spread
+from daskgrad.placed import call, connection, request, spread
 from daskgrad.placed import worker as worker_plugin
 from daskgrad.placed.connection import connection_of
 from daskgrad.placed.messages import POINT, Work, key_of, pack
@@ -81,6 +82,29 @@ def test_long_calls_and_models_that_take_long_to_pickle_make_no_tasks_either(mod
     gradient(X)
     assert clock.now >= start + 10.0
     assert tasks_run(local) == before
+
+
+def test_requests_are_on_their_way_before_anything_runs_beside_them(local, monkeypatch):
+    asked, before = [], []
+    call_worker, flush = call.call_worker, call.Attempt.flush
+
+    def counted(pool, address, handler, **message):
+        asked.append(address)
+        return call_worker(pool, address, handler, **message)
+
+    monkeypatch.setattr(call, "call_worker", counted)
+    monkeypatch.setattr(call, "SENDING", 60.0)  # also on a busy machine
+    monkeypatch.setattr(
+        call.Attempt, "flush", lambda attempt: (flush(attempt), before.append(len(asked)))
+    )
+    shards, square = dg.place(ROWS), dg.delayed(lambda x: np.sum(x**2))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)  # threads change where one of them waits
+    try:
+        dg.grad(lambda x: dg.map_sum(dot, shards, x) + square(x))(X)
+    finally:
+        sys.setswitchinterval(interval)
+    assert before == [2]
 
 
 def test_a_changed_constant_and_a_changed_function_are_seen(local):
