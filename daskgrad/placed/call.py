@@ -30,13 +30,13 @@ from daskgrad.placed.attached import (
 )
 from daskgrad.placed.connection import Connection, connection_of
 from daskgrad.placed.messages import (
+    ABANDON,
     FIXED,
     POINT,
     ROWS,
     AttachedRows,
     Frames,
     Parcel,
-    abandoning,
     frame_entries,
     unpack,
 )
@@ -530,7 +530,7 @@ class Attempt:
 
     def _tell_workers(self, gone: Sequence[str] = ()) -> None:
         self._is_stopped = True
-        handler = abandoning(self._connection.name)
+        handler = self._connection.name + ABANDON
         self._connection.send(self.plan.addresses, handler, call=self.name, gone=gone)
 
 

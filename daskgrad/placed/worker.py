@@ -22,6 +22,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.placed.messages import (
+    ABANDON,
+    ASK,
     FIXED,
     POINT,
     ROWS,
@@ -29,9 +31,7 @@ from daskgrad.placed.messages import (
     SentEntries,
     Unopened,
     Work,
-    abandoning,
     addresses,
-    asking,
     copy_frames,
     frame_entries,
     frame_message,
@@ -76,16 +76,19 @@ class SumsPlugin(WorkerPlugin):
         self._running: set[str] = set()
         self._abandoned: dict[str, None] = {}  # the latest, whose requests may still come
         self._log = EventLog(worker, self._running)
-        worker.handlers[self.name] = self.evaluate
-        worker.handlers[abandoning(self.name)] = self.abandon
-        worker.handlers[asking(self.name)] = self.ask
+        self._handlers: dict[str, Callable] = {
+            self.name: self.evaluate,
+            self.name + ABANDON: self.abandon,
+            self.name + ASK: self.ask,
+        }
+        worker.handlers.update(self._handlers)
         if self._sets_malloc():
             allocator.keep_freed_memory(worker.memory_manager.memory_limit)
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         self._answering.shutdown(wait=False)
-        for handler in (self.name, abandoning(self.name), asking(self.name)):
+        for handler in self._handlers:
             worker.handlers.pop(handler, None)
         if self._sets_malloc():
             allocator.restore()

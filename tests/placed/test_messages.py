@@ -99,7 +99,8 @@ def test_workers_forget_what_was_not_used_for_long():
         assert store.missing({parcel.digest: FIXED}, {parcel.digest: parcel.frames}) == []
     needed = {parcel.digest: FIXED for parcel in sent}
     assert store.missing(needed, {}) == [p.digest for p in sent[:6]]
-    assert_array_equal(store[sent[8].digest].value(), numpy.full(200, 8))
+    (kept,) = store.entries([sent[8].digest]).values()
+    assert_array_equal(kept.value(), numpy.full(200, 8))
     large = [Parcel.of(numpy.full(2000, number)) for number in range(2)]
     both = {parcel.digest: parcel.frames for parcel in large}
     needed = dict.fromkeys(both, FIXED)
