@@ -82,12 +82,8 @@ class AttachedUse:
         self._originals = sums
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
-        fields = [
-            field
-            for spread_sum in sums
-            for field in spread_sum.sent
-            if isinstance(field, Elsewhere)
-        ]
+        sent = [field for spread_sum in sums for field in spread_sum.sent]
+        fields = [field for field in sent if isinstance(field, Elsewhere)]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         self.attachments: list[Attachment] = list(

@@ -1,6 +1,5 @@
 """Requests: the jobs of each worker for sums over spread blocks, with all that they need."""
 
-import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -130,12 +129,14 @@ class Request:
 
     def _job(self, spread_sum: SpreadSum) -> JobMessage:
         self.summands.append(Parcel.of((spread_sum.model.sent(), spread_sum.summand)))
-        summand, inputs = self._add(self.summands[-1]), map(with_stand_ins, spread_sum.inputs)
-        numbers = itertools.count(spread_sum.summand.field_count)
-        sent = list(map(self._unless_stored, itertools.repeat(spread_sum), numbers, inputs))
+        inputs = map(with_stand_ins, spread_sum.inputs)
+        sent = [
+            self._unless_stored(spread_sum, number, value)
+            for number, value in enumerate(inputs, spread_sum.summand.field_count)
+        ]
         replicas = [known.name for known in replicated_in(spread_sum.inputs)]
         return JobMessage(
-            (summand, *names_of(sent), *replicas),
+            (self._add(self.summands[-1]), *names_of(sent), *replicas),
             tuple(map(self._place, sent)),
             spread_sum.leaves,
             spread_sum.spread.block_items,

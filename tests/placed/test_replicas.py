@@ -153,6 +153,16 @@ def test_a_constant_array_stays_behind_too(client, sent):
     assert len(sent) == 2
 
 
+def test_no_model_writes_into_a_copy(client):
+    def writes(item, weights, bias):
+        weights[0] = 1.0
+        return np.sum(bias)
+
+    weights, bias = replicated()
+    with dg.place(ITEMS) as shards, pytest.raises(ValueError, match="read-only"):
+        dg.grad(lambda bias: dg.map_sum(writes, shards, weights, bias))(bias)
+
+
 def test_a_copy_that_was_lost_or_is_another_version_is_made_good(client):
     def lose(dask_worker):
         ((kept, _),) = replicas(dask_worker)
