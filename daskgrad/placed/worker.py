@@ -76,20 +76,17 @@ class SumsPlugin(WorkerPlugin):
         self._running: set[str] = set()
         self._abandoned: dict[str, None] = {}  # the latest, whose requests may still come
         self._log = EventLog(worker, self._running)
-        self._handlers: dict[str, Callable] = {
-            self.name: self.evaluate,
-            self.name + ABANDON: self.abandon,
-            self.name + ASK: self.ask,
-        }
-        worker.handlers.update(self._handlers)
+        worker.handlers[self.name] = self.evaluate
+        worker.handlers[self.name + ABANDON] = self.abandon
+        worker.handlers[self.name + ASK] = self.ask
         if self._sets_malloc():
             allocator.keep_freed_memory(worker.memory_manager.memory_limit)
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         self._answering.shutdown(wait=False)
-        for handler in self._handlers:
-            worker.handlers.pop(handler, None)
+        for ending in ("", ABANDON, ASK):
+            worker.handlers.pop(self.name + ending, None)
         if self._sets_malloc():
             allocator.restore()
 
