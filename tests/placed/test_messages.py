@@ -2,21 +2,18 @@
 
 import functools
 import pickle
-import sys
 
-import autograd.numpy as np
 import numpy
 import pytest
 from distributed.protocol import deserialize, serialize, to_serialize
 from numpy.testing import assert_array_equal
 from samples import askew
 
-from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.model import Call
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.placed.messages import (
     FIXED,
     LARGE,
-    SMALL,
     OnePickle,
     Parcel,
     Unopened,
@@ -76,15 +73,6 @@ def test_what_pickle_cannot_do_cloudpickle_does():
     assert unpack(pack(functools.partial(lambda x, y: x - y, 5)))(2) == 3
 
 
-def test_a_model_travels_by_value_where_it_has_to(monkeypatch):
-    def fun(x):
-        return np.sum(x) * 2.0
-
-    monkeypatch.setattr(sys.modules[__name__], "fun", None, raising=False)
-    frames = pack(Model(fun, "fun"))
-    assert unpack(frames).fun(numpy.ones(3)) == 6.0
-
-
 def test_equal_content_has_one_digest():
     call = Call((1.0, None), None, ((1, 0),))
     assert Parcel.of(call).digest == Parcel.of(Call((1.0, None), None, ((1, 0),))).digest
@@ -137,12 +125,3 @@ def test_columns_with_lists_go_to_a_worker_as_one_pickle():
     assert all(map(numpy.array_equal, result.columns[0], SMALL_ARRAYS))
     assert_array_equal(result.columns[1], columns.columns[1])
     assert as_sent(columns, "inproc://1") is columns, "the very objects"
-
-
-def test_small_arrays_are_a_part_of_the_pickle_and_can_be_written_into():
-    arrays = [numpy.arange(3.0), numpy.arange(SMALL * 1.0), numpy.ones(2)]
-    frames = pack(arrays)
-    assert len(frames) == 2, "the large one has its own"
-    result = unpack([bytes(frame) for frame in frames])
-    assert all(array.flags.writeable for array in result)
-    assert all(map(numpy.array_equal, result, arrays))
