@@ -469,14 +469,9 @@ class Attempt:
         finally:
             del self._asking[tree.address]  # an error of the task would hold it
         self.failures += failures
-        if any([reply["status"] != "given up" for reply in failures]):
-            self._stop()
-        return result
-
-    def _stop(self) -> None:
-        """Tells the workers, once, to return the sums that they have."""
-        if not self._is_stopped:
+        if not self._is_stopped and any([reply["status"] != "given up" for reply in failures]):
             self._tell_workers()
+        return result
 
     # ---- sending
 
@@ -525,6 +520,7 @@ class Attempt:
             self._tell_workers()
 
     def _tell_workers(self, gone: Sequence[str] = ()) -> None:
+        """Tells the workers to return the sums that they have, and not to wait for the gone."""
         self._is_stopped = True
         handler = self._connection.name + ABANDON
         self._connection.send(self.plan.addresses, handler, call=self.name, gone=gone)
