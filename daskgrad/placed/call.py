@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 import dask
@@ -29,13 +30,13 @@ from daskgrad.placed.attached import (
 )
 from daskgrad.placed.connection import Connection, connection_of
 from daskgrad.placed.messages import (
+    ABANDON,
     FIXED,
     POINT,
     ROWS,
     AttachedRows,
     Frames,
     Parcel,
-    abandoning,
     frame_entries,
     unpack,
 )
@@ -61,7 +62,14 @@ from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.settings import limit, limit_named
-from daskgrad.tasks.waiting import Together, is_done, result_of, seceded, without_locals
+from daskgrad.tasks.waiting import (
+    all_or_first_error,
+    in_loop,
+    is_done,
+    result_of,
+    seceded,
+    without_locals,
+)
 
 # -------------------------------------------------------------------------------------------------
 # The attached arrays that the sums of a call use, and their gradients.
@@ -74,12 +82,8 @@ class AttachedUse:
         self._originals = sums
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
-        fields = [
-            field
-            for spread_sum in sums
-            for field in spread_sum.sent
-            if isinstance(field, Elsewhere)
-        ]
+        sent = [field for spread_sum in sums for field in spread_sum.sent]
+        fields = [field for field in sent if isinstance(field, Elsewhere)]
         self.are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         self.attachments: list[Attachment] = list(
@@ -165,6 +169,7 @@ def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> 
 # -------------------------------------------------------------------------------------------- call
 
 ATTEMPTS = 20  # of one call
+SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
 numbers = itertools.count()
 
 
@@ -388,13 +393,12 @@ class Attempt:
         self.failures: list[dict[str, Any]] = []  # replies of workers that could not finish
         self._gone: dict[str, float] = {}  # when it was seen that the scheduler knows them no more
         self._is_stopped = False
-        self._future: Together | None = Together(
-            self._client, [partial(self._ask, tree) for tree in self.plan.trees]
-        )
+        self._asking: dict[str, Any] = {}  # the tasks that ask trees, by their first workers
+        self._are_sent = threading.Event()
+        self._future: Future | None = in_loop(self._client, self._ask_all)
 
     def flush(self) -> None:
-        if self._future is not None:
-            self._future.flush()
+        self._are_sent.wait(SENDING)
 
     def results(self, deadline: float) -> list[WorkerResult]:
         """The results of the workers that could finish; CannotFinish if a model failed, or if it is
@@ -422,17 +426,24 @@ class Attempt:
 
     def _look(self) -> None:
         """Waits no longer for workers that are gone; for workers that wait for these, some time."""
-        assert self._future is not None
-        now = clock.seconds()
-        for address in self._connection.gone(self.plan.addresses):
+        now, gone = clock.seconds(), self._connection.gone(self.plan.addresses)
+        if not self._gone.keys() >= {*gone}:
+            self._tell_workers(gone)
+        for address in gone:
             is_late = now - self._gone.setdefault(address, now) > limit("answers")
-            for number, tree in enumerate(self.plan.trees):
-                if address == tree.address or (is_late and address in tree.all_addresses):
-                    self._future.give_up(number)
-            self._stop()
+            for tree in self.plan.trees:
+                is_given_up = address == tree.address or (is_late and address in tree.all_addresses)
+                if is_given_up and (task := self._asking.get(tree.address)):
+                    self._client.loop.add_callback(task.cancel)
+
+    async def _ask_all(self) -> list[WorkerResult | None]:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._are_sent.set)  # after each task's first step
+        return await all_or_first_error([self._ask(tree) for tree in self.plan.trees])
 
     async def _ask(self, tree: Tree) -> WorkerResult | None:
         """The result of the workers of a tree, unpacked while others still work."""
+        self._asking[tree.address] = asyncio.current_task()
         try:
             reply = await call_worker(
                 self._client.rpc,
@@ -455,16 +466,12 @@ class Attempt:
             if not lost:
                 raise
             result, failures = None, [{"status": "lost", "address": address} for address in lost]
+        finally:
+            del self._asking[tree.address]  # an error of the task would hold it
         self.failures += failures
-        if any([reply["status"] != "given up" for reply in failures]):
-            self._stop()
-        return result
-
-    def _stop(self) -> None:
-        """Tells the workers, once, to return the sums that they have."""
-        if not self._is_stopped:
-            self._is_stopped = True
+        if not self._is_stopped and any([reply["status"] != "given up" for reply in failures]):
             self._tell_workers()
+        return result
 
     # ---- sending
 
@@ -512,9 +519,11 @@ class Attempt:
             future.cancel()
             self._tell_workers()
 
-    def _tell_workers(self) -> None:
-        handler = abandoning(self._connection.name)
-        self._connection.send(self.plan.addresses, handler, call=self.name)
+    def _tell_workers(self, gone: Sequence[str] = ()) -> None:
+        """Tells the workers to return the sums that they have, and not to wait for the gone."""
+        self._is_stopped = True
+        handler = self._connection.name + ABANDON
+        self._connection.send(self.plan.addresses, handler, call=self.name, gone=gone)
 
 
 def allowed_deaths() -> int:

@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import kept_or_made
-from daskgrad.placed.messages import FIXED, PARCELS, Frames, asking, frame_message, pack, unpack
+from daskgrad.placed.messages import ASK, FIXED, PARCELS, Frames, frame_message, pack, unpack
 from daskgrad.placed.spread import Holdings, Spread
 from daskgrad.placed.worker import EVENTS_EVERY, SumsPlugin, call_worker, this_process
 from daskgrad.placed.worker_sums import CannotFinish
@@ -220,7 +220,7 @@ class Connection:
         """
         for address in addresses:
             self._book.get(address, {}).pop(name, None)
-        self.send(addresses, asking(self.name), question=pack((method, name)))
+        self.send(addresses, self.name + ASK, question=pack((method, name)))
 
     def send(self, addresses: Iterable[str], handler: str, **message: Any) -> None:
         """Calls a handler of workers, whether they are there or not; waits for nobody."""
@@ -249,7 +249,7 @@ class Connection:
 
         async def ask_one(address: str) -> Frames | None:
             try:
-                return await call_worker(client.rpc, address, asking(self.name), question=frames)
+                return await call_worker(client.rpc, address, self.name + ASK, question=frames)
             except CannotFinish as unfinished:  # it is lost, or cannot answer
                 if cause := unfinished.reply.get("exception_text"):
                     logger.warning("%s: %s failed: %s", purpose, address, cause)

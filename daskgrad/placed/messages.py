@@ -24,6 +24,9 @@ from daskgrad.tasks.sending import is_plain
 LARGE = 2**16  # bytes; a buffer of this size travels as a frame of its own, without a copy
 SMALL = 2**12  # bytes; a smaller array stays in the pickle: a frame takes longer
 
+# Endings of the names of a worker's handlers: one abandons calls, one calls the store's methods.
+ABANDON, ASK = "-abandon", "-ask"
+
 Frames = list[Any]
 
 
@@ -86,7 +89,7 @@ def copy_frames(frames: Frames) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Stands in a message for a replicated array that the worker has a copy of."""
+    """Stands in a message for a parcel or a replicated array that the worker's store has."""
 
     name: str
 
@@ -119,38 +122,23 @@ def key_of(key: str, move: int, number: int) -> str:
     return f"{key}-{move}-{number}"
 
 
-# Inputs or fields that a worker's store has: the place among all, the name of the entry in the
-# store, and the name of an attached array there.
-InStore = tuple[tuple[int, str, str], ...]
-
-
 class JobMessage(NamedTuple):
     """A sum as a request describes it to a worker; ``runs`` and ``unit``: as in ``Assignment``.
 
-    ``summand`` is the digest of a parcel. ``inputs`` are the places of the shared inputs in the
-    point, which has ``None`` for inputs that are ``stored``; ``replicas`` names the replicated
-    arrays in them. ``stored_rows`` are the stored fields of the items. ``key`` begins the keys of
-    the placed items. ``drawn``: the sum is over a sample of items, or over slices of one.
+    ``needed`` names the entries that its worker's store must have, the summand first. ``inputs``
+    are the places of the shared inputs in the point. ``key`` begins the keys of the placed items.
+    ``drawn``: the sum is over a sample of items, or over slices of one.
     """
 
-    summand: str
+    needed: tuple[str, ...]
     inputs: tuple[int, ...]
-    stored: InStore
-    replicas: tuple[str, ...]
     block_count: int
     block_items: int
     key: str
     summation: str
     drawn: Literal["", "items", "slices"] = ""
-    stored_rows: InStore = ()
     runs: Sequence[tuple[int, ...]] = ()
     unit: int = 1
-
-    @property
-    def needed(self) -> list[str]:
-        """The names of the entries that its worker needs."""
-        stored = [name for _, name, _ in (*self.stored, *self.stored_rows)]
-        return [self.summand, *stored, *self.replicas]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -223,20 +211,6 @@ def slices_of(indices: np.ndarray, size: int) -> list[tuple[int, int]]:
     """For each slice of ``size`` items, where its indices begin and end among ascending ones."""
     starts = np.unique(indices // size, return_index=True)[1].tolist()
     return [*pairwise([*starts, len(indices)])]
-
-
-# -------------------------------------------------------------------------------------------------
-# Handlers of a worker, by their names, beside the one that evaluates sums.
-
-
-def abandoning(name: str) -> str:
-    """The name of the handler that abandons calls of the handler of this name."""
-    return name + "-abandon"
-
-
-def asking(name: str) -> str:
-    """The name of the handler that calls a method of the worker's store."""
-    return name + "-ask"
 
 
 # -------------------------------------------------------------------------------------------------

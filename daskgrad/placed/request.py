@@ -8,17 +8,17 @@ import numpy as np
 
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.values import cotangents
-from daskgrad.autodiff.values.carriers import kept_or_made, sent_by_value
+from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.elsewhere import Elsewhere
-from daskgrad.autodiff.values.trees import exactly, flatten
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.placed.messages import (
     LARGE,
     LARGE_POINT,
     AttachedRows,
     Frames,
-    InStore,
     JobMessage,
     Parcel,
+    StandIn,
     Work,
     addresses,
     pack,
@@ -128,17 +128,16 @@ class Request:
         return point >= LARGE_POINT and point * max(len(self.rows), 1) >= nbytes
 
     def _job(self, spread_sum: SpreadSum) -> JobMessage:
-        fields = spread_sum.summand.field_count
-        numbers = range(fields, fields + len(spread_sum.inputs))
-        inputs, stored = self._set_aside(
-            spread_sum, list(map(with_stand_ins, spread_sum.inputs)), numbers
-        )
-        self.summands.append(summand_parcel(spread_sum.model.sent(), spread_sum.summand))
+        self.summands.append(Parcel.of((spread_sum.model.sent(), spread_sum.summand)))
+        inputs = map(with_stand_ins, spread_sum.inputs)
+        sent = [
+            self._unless_stored(spread_sum, number, value)
+            for number, value in enumerate(inputs, spread_sum.summand.field_count)
+        ]
+        replicas = [known.name for known in replicated_in(spread_sum.inputs)]
         return JobMessage(
-            self._add(self.summands[-1]),
-            tuple(map(self._place, inputs)),
-            stored,
-            tuple([known.name for known in replicated_in(spread_sum.inputs)]),
+            (self._add(self.summands[-1]), *names_of(sent), *replicas),
+            tuple(map(self._place, sent)),
             spread_sum.leaves,
             spread_sum.spread.block_items,
             spread_sum.spread.key,
@@ -160,30 +159,21 @@ class Request:
         drawn = [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size)
         if spread_sum.sample is not None:
             bounds = [(run.rank, run.stop) for run in drawn]
-        rows = [
+        fields = [
             field
             if isinstance(field, AttachedRows)
-            else [field[start:stop] for start, stop in bounds]
-            for field in spread_sum.sent
+            else self._unless_stored(
+                spread_sum, spread_sum.field(n), [field[start:stop] for start, stop in bounds]
+            )
+            for n, field in enumerate(spread_sum.sent)
         ]
-        fields, stored = self._set_aside(spread_sum, rows, map(spread_sum.field, range(len(rows))))
-        return WorkerItems(fields, list(map(tuple, drawn)), stored)
+        return WorkerItems(fields, list(map(tuple, drawn)))
 
-    def _set_aside(
-        self, spread_sum: SpreadSum, values: Sequence[Any], numbers: Iterable[int]
-    ) -> tuple[list[Any], InStore]:
-        """Makes parcels of large values that are not differentiated; leaves ``None`` for them, and
-        for attached arrays."""
-        sent, stored = list(values), []
-        for place, (number, value) in enumerate(zip(numbers, values, strict=True)):
-            if isinstance(value, AttachedRows):
-                stored.append((place, value.layout, value.name))
-            elif not spread_sum.is_active(number) and is_kept(value):
-                stored.append((place, self._add(Parcel.of(value)), ""))
-            else:
-                continue
-            sent[place] = None
-        return sent, tuple(stored)
+    def _unless_stored(self, spread_sum: SpreadSum, number: int, value: Any) -> Any:
+        """An input of a term, or a stand-in for a large one that is not differentiated."""
+        if spread_sum.is_active(number) or cotangents.nbytes(flatten(value)[0]) < LARGE:
+            return value
+        return StandIn(self._add(Parcel.of(value)))
 
     def _add(self, parcel: Parcel) -> str:
         self.parcels[parcel.digest] = parcel.frames
@@ -208,30 +198,29 @@ def parts_of(sums: Sequence[SpreadSum]) -> Iterator[tuple[str, Any]]:
 class WorkerItems(NamedTuple):
     """The items of a sum for one worker: for each field the rows of each run of blocks.
 
-    ``fields`` has ``None`` for fields that are ``stored``. ``drawn`` are the items of a sample, run
-    by run (``DrawnRun``).
+    A field is a stand-in if the worker's store has it. ``drawn`` are the items of a sample, run by
+    run (``DrawnRun``).
     """
 
-    fields: list[Any]
-    drawn: list[tuple]
-    stored: InStore
+    fields: Sequence[Any] = ()
+    drawn: Sequence[tuple] = ()
 
-    @property
-    def sent(self) -> tuple[list[Any], list[tuple]]:
-        return self.fields, self.drawn
+
+NO_ITEMS = WorkerItems()
+
+
+def names_of(values: Iterable[Any]) -> tuple[str, ...]:
+    """The names of the entries of a store that some values stand for."""
+    names = [getattr(v, "layout", v.name) for v in values if type(v) in (StandIn, AttachedRows)]
+    return tuple(names)
 
 
 def pack_rows(sums: Sequence[Mapping[str, WorkerItems]]) -> dict[str, Frames]:
     """The rows of all sums, by worker."""
     return {
-        address: pack([rows[address].sent if address in rows else ((), ()) for rows in sums])
+        address: pack([tuple(rows.get(address, NO_ITEMS)) for rows in sums])
         for address in dict.fromkeys(address for rows in sums for address in rows)
     }
-
-
-def is_kept(value: Any) -> bool:
-    """Whether an input that is not differentiated is large enough to be a parcel."""
-    return cotangents.nbytes(flatten(value)[0]) >= LARGE
 
 
 PLANS = 32  # kept with the blocks of a request's first sum
@@ -256,7 +245,7 @@ def make_plan(
         needed = {work.address: list(of) for work, of in zip(works, names, strict=True)}
         return Plan(sent, needed, assigned)
 
-    stored = [[(address, of.stored) for address, of in of_sum.items()] for of_sum in rows]
+    stored = [[(address, names_of(of.fields)) for address, of in one.items()] for one in rows]
     key = jobs, tuple(map(tuple, stored)), tuple(map(id, assigned)), is_large
     return kept_or_made(plans, key, make, PLANS)
 
@@ -268,45 +257,6 @@ def message_for(
     assigned: Mapping[str, Assignment],
 ) -> JobMessage:
     """A job for one worker; its runs are plain tuples, in half the bytes."""
-    stored = rows[address].stored if address in rows else ()
+    needed = (*job.needed, *names_of(rows.get(address, NO_ITEMS).fields))
     runs, unit = assigned.get(address, NO_BLOCKS)
-    return job._replace(stored_rows=stored, runs=list(map(tuple, runs)), unit=unit)
-
-
-# ------------------------------------------------------------- summands, which are mostly the same
-
-MOST_KEPT = 128  # parcels
-EXACT = (float, complex)  # equal ones may differ in the sign of a zero
-HASHED = (type(None), bool, int, str, bytes)
-
-_parcels: dict[Any, Parcel] = {}
-
-
-def summand_parcel(model: Model, summand: Summand) -> Parcel:
-    """The parcel of a summand; made again only if the summand may have changed."""
-    key = summand_key(model, summand)
-    if key is None:
-        return Parcel.of((model, summand))
-    return kept_or_made(_parcels, key, lambda: Parcel.of((model, summand)), MOST_KEPT)
-
-
-def summand_key(model: Model, summand: Summand) -> tuple | None:
-    """A key of a summand; None if it holds objects that can change in place."""
-    call, *options = summand
-    structure = exactly(call.structure.spec)
-    if structure is None or not all(type(leaf) in (*EXACT, *HASHED) for leaf in call.leaves):
-        return None
-    leaves = tuple(
-        [(type(leaf), repr(leaf) if type(leaf) in EXACT else leaf) for leaf in call.leaves]
-    )
-    function: Any = model.fun
-    return (
-        function.data,
-        model[1:],
-        leaves,
-        call.structure.spec,
-        structure,
-        call.holes,
-        *options,
-        tuple(sent_by_value()),  # a parcel brings along the classes that were registered before
-    )
+    return job._replace(needed=needed, runs=list(map(tuple, runs)), unit=unit)

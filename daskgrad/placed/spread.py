@@ -15,7 +15,7 @@ from distributed import Client, Future
 
 from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
-from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.clients import current_worker
 from daskgrad.tasks.collections import is_there
 from daskgrad.tasks.sending import named_if_unreadable, named_if_unsendable
 from daskgrad.tasks.supervision import present_workers, workers_of
@@ -475,5 +475,5 @@ def as_sent(items: Any, address: str) -> Any:
 
     Within a task, Dask scatters to the task's own worker, whatever the address.
     """
-    is_local = address.startswith("inproc://") or in_worker()
+    is_local = address.startswith("inproc://") or current_worker()
     return items if is_local or isinstance(items, np.ndarray) else OnePickle(items)

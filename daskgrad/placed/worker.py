@@ -11,7 +11,7 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.placed.messages import (
+    ABANDON,
+    ASK,
     FIXED,
     POINT,
     ROWS,
@@ -29,9 +31,7 @@ from daskgrad.placed.messages import (
     SentEntries,
     Unopened,
     Work,
-    abandoning,
     addresses,
-    asking,
     copy_frames,
     frame_entries,
     frame_message,
@@ -48,19 +48,7 @@ from daskgrad.placed.worker_sums import (
 )
 from daskgrad.tasks import allocator
 from daskgrad.tasks.observers import TOPIC
-
-
-async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The results of all coroutines. The first error, or cancelling this, cancels the others."""
-    if len(coroutines) == 1:  # without a task: one trip through the loop less
-        return [await coroutines[0]]
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        while tasks:  # until none is left: an error holds this list, and a task holds the error
-            tasks.pop().cancel()
-
+from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
@@ -89,16 +77,16 @@ class SumsPlugin(WorkerPlugin):
         self._abandoned: dict[str, None] = {}  # the latest, whose requests may still come
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
-        worker.handlers[abandoning(self.name)] = self.abandon
-        worker.handlers[asking(self.name)] = self.ask
+        worker.handlers[self.name + ABANDON] = self.abandon
+        worker.handlers[self.name + ASK] = self.ask
         if self._sets_malloc():
             allocator.keep_freed_memory(worker.memory_manager.memory_limit)
 
     def teardown(self, worker: Worker) -> None:
         self._running.clear()
         self._answering.shutdown(wait=False)
-        for handler in (self.name, abandoning(self.name), asking(self.name)):
-            worker.handlers.pop(handler, None)
+        for ending in ("", ABANDON, ASK):
+            worker.handlers.pop(self.name + ending, None)
         if self._sets_malloc():
             allocator.restore()
 
@@ -138,8 +126,11 @@ class SumsPlugin(WorkerPlugin):
         finally:
             self._running.discard(call)
 
-    async def abandon(self, call: str) -> None:
-        """Begins no more blocks of a call that is given up."""
+    async def abandon(self, call: str, gone: Sequence[str] = ()) -> None:
+        """Begins no more blocks of a call that is given up, and waits for no worker that is gone:
+        Dask would try for half a minute to connect to it."""
+        for address in gone:
+            self._worker.rpc.remove(address)
         self._running.discard(call)
         self._abandoned[call] = None
         drop_oldest(self._abandoned, ABANDONED)

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.values.protection import read_only
-from daskgrad.autodiff.values.trees import map_leaves
-from daskgrad.placed.messages import FIXED, PARCELS, Frames, StandIn, Unopened, unpack
+from daskgrad.placed.messages import FIXED, PARCELS, Frames, Unopened, unpack
 from daskgrad.placed.updates import Arrays, Copy, CopyUpdate, LatestSteps
 
 
@@ -58,17 +56,10 @@ class Store:
                 del entries[name]
             return [n for n, v in needed.items() if n not in entries or entries[n].version != v]
 
-    def __getitem__(self, name: str) -> Any:
-        return self._entries[name].value
-
-    def fill(self, values: Iterable[Any]) -> list[Any]:
-        """The values with read-only copies in the places of stand-ins."""
-
-        def filled(leaf: Any) -> Any:
-            return read_only(self[leaf.name]) if type(leaf) is StandIn else leaf
-
+    def entries(self, names: Iterable[str]) -> dict[str, Any]:
+        """The values under some names; arrays are not read-only."""
         with self._lock:
-            return [map_leaves(filled, value) for value in values]
+            return {name: self._entries[name].value for name in names}
 
     def forget(self, name: str) -> None:
         """Drops an array that is gone, or a layout with the cotangents of its blocks."""
@@ -85,7 +76,7 @@ class Store:
     def rows(self, layout: str, name: str, number: int) -> np.ndarray:
         """The rows of an array in a block; KeyError if they are not here."""
         with self._lock:
-            return self[layout][number][name]
+            return self._entries[layout].value[number][name]
 
     def blocks(self, layout: str, version: int, steps: LatestSteps) -> dict[int, Arrays]:
         """The arrays of all blocks that are here, or can be, in a version."""

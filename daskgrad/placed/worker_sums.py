@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,13 @@ from daskgrad.autodiff.values.addition import Place, power_of_two
 from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.autodiff.values.protection import read_only
+from daskgrad.autodiff.values.trees import map_leaves
 from daskgrad.placed.messages import (
+    AttachedRows,
     DrawnRun,
     Frames,
-    InStore,
     JobMessage,
+    StandIn,
     Unopened,
     key_of,
     slices_of,
@@ -98,11 +100,9 @@ class Job:
         self._number = number
         self._store = store
         self._values, self._rows = values, rows
-        # Parcels are taken out now: a later request may make the store drop them.
-        self._summand: Unopened = store[message.summand]
-        self._input_parcels = parcels_of(message.stored, store)
-        self._row_parcels = parcels_of(message.stored_rows, store)
-        self.attached = {p: (layout, name) for p, layout, name in message.stored_rows if name}
+        # Taken now: a later request may make the store drop them.
+        self._entries = store.entries(message.needed)
+        self._summand: Unopened = self._entries[message.needed[0]]
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
@@ -112,6 +112,12 @@ class Job:
         else:
             self._parts = list(block_parts(message))
         self.seconds = [math.nan] * len(self._parts)
+
+    @property
+    def attached(self) -> dict[int, AttachedRows]:
+        """The attached arrays among the fields that the request brings, by their places."""
+        fields, _ = self._worker_items()
+        return {n: field for n, field in enumerate(fields) if type(field) is AttachedRows}
 
     @property
     def is_done(self) -> bool:
@@ -171,7 +177,7 @@ class Job:
         """Evaluates a part, and adds it to the partial sums."""
         traced, sent = self._open()
         part, start = self._parts[number], clock.seconds()
-        rows = [self._rows_of(place, runs, part) for place, runs in enumerate(sent)]
+        rows = [self._rows_of(runs, part) for runs in sent]
         if part.indices is not None:
             items = join([*picked(part.indices, blocks, self._message.block_items)])
         else:
@@ -179,24 +185,23 @@ class Job:
         self._add(traced, part, rows, items)
         self.seconds[number] = clock.seconds() - start
 
-    def _rows_of(self, place: int, runs: Any, part: JobPart) -> Any:
+    def _rows_of(self, runs: Any, part: JobPart) -> Any:
         """The rows of a part, in a field that the request brings or in an attached array."""
-        if place not in self.attached:
+        if type(runs) is not AttachedRows:
             return runs[part.run][part.start : part.stop]
-        layout, name = self.attached[place]
         try:
-            return read_only(self._store.rows(layout, name, part.blocks[0]))
+            return read_only(self._store.rows(runs.layout, runs.name, part.blocks[0]))
         except KeyError:  # it was lost, or released meanwhile
-            raise CannotFinish("missing", names=[layout]) from None
+            raise CannotFinish("missing", names=[runs.layout]) from None
 
     def keep_attached(self, call: str) -> None:
         """Keeps the cotangents of attached arrays here, out of the result."""
-        _, summand = self._summand.value()
+        (_, summand), attached = self._summand.value(), self.attached
         for n, field in enumerate(own_numbers(summand)):
             place = place_in_sent(summand, field)
-            if place not in self.attached:
+            if place not in attached:
                 continue
-            layout, _ = self.attached[place]
+            layout = attached[place].layout
             size, cotangents = self._message.block_items, self.item_cotangents
             blocks = {first // size: fields[n][0] for first, fields in cotangents.items()}
             self._store.keep(ticket_of(layout, call, self._number, n), blocks)
@@ -222,13 +227,19 @@ class Job:
             if self._opened is None:
                 model, summand = self._summand.value()
                 values = self._values.value()
-                inputs = [values[place] for place in self._message.inputs]
-                inputs = with_parcels(inputs, self._input_parcels)
-                if self._message.replicas:
-                    inputs = self._store.fill(inputs)
-                rows = with_parcels(self._worker_items()[0], self._row_parcels)
+                inputs = [self._whole(values[place]) for place in self._message.inputs]
+                if any([type(entry) is np.ndarray for entry in self._entries.values()]):
+                    inputs = [map_leaves(self._whole, value) for value in inputs]
+                rows = list(map(self._whole, self._worker_items()[0]))
                 self._opened = TracedSum(model, summand, inputs), rows
             return self._opened
+
+    def _whole(self, value: Any) -> Any:
+        """A value, or what it stands for; replicated arrays are read-only."""
+        if type(value) is not StandIn:
+            return value
+        entry = self._entries[value.name]
+        return entry.value() if type(entry) is Unopened else read_only(entry)
 
     def _worker_items(self) -> tuple[Sequence[Any], Sequence[tuple]]:
         """The items that the request brings (``request.WorkerItems``)."""
@@ -246,15 +257,6 @@ def place_in_sent(summand: Summand, number: int) -> int | None:
     if summand.placed is None or number < summand.placed:
         return number
     return None if number == summand.placed else number - 1
-
-
-def parcels_of(stored: InStore, store: Store) -> dict[int, Unopened]:
-    """The parcels among stored values, by their places."""
-    return {place: store[name] for place, name, array in stored if not array}
-
-
-def with_parcels(values: Sequence[Any], parcels: Mapping[int, Unopened]) -> list[Any]:
-    return [parcels[n].value() if n in parcels else value for n, value in enumerate(values)]
 
 
 def failed(error: BaseException) -> CannotFinish:

@@ -30,7 +30,7 @@ def active_client() -> Client | None:
 
 def is_alone() -> bool:
     """Whether this process has no client, worker or chosen scheduler; twice as fast as Dask."""
-    return not (config.get("scheduler") or has_client() or in_worker())
+    return not (config.get("scheduler") or has_client() or current_worker())
 
 
 def is_in_line() -> bool:
@@ -70,12 +70,11 @@ def address_of(client: Client) -> str:
     return getattr(client.scheduler, "address", "an unknown address")
 
 
-def in_worker() -> bool:
-    """Whether this thread runs a task of a cluster's worker."""
+def current_worker() -> Worker | None:
+    """The cluster's worker, a task of which this thread runs."""
     if not Worker._instances:  # ten times as fast where no worker exists
-        return False
+        return None
     try:
-        get_worker()
+        return get_worker()
     except ValueError:
-        return False
-    return True
+        return None

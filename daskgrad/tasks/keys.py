@@ -57,8 +57,7 @@ class Names:
         in_key = dashboard_name(name)
         if _named.get(in_key) != name:
             _named[in_key] = name
-            if len(_named) > NAMES:  # an eighth at once: to drop entries copies all keys
-                drop_oldest(_named, NAMES - NAMES // 8)
+            drop_oldest(_named, NAMES)
         key = (f"{stage}-{in_key}-{self._token}", os.getpid(), next(self._numbers))
         return key if calls is None else (*key, calls)
 

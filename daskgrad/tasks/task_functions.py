@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from dask.task_spec import DataNode, List, Task, TaskRef
 from dask.typing import Key
-from distributed import get_worker
 from distributed.protocol.serialize import (
     dask_deserialize,
     dask_serialize,
@@ -24,7 +23,7 @@ from daskgrad.autodiff.models.travel import spilling
 from daskgrad.autodiff.values.carriers import Registrations, carrier
 from daskgrad.autodiff.values.memory import Sealed, canonical, takes_as_it_arrives
 from daskgrad.tasks import allocator
-from daskgrad.tasks.clients import in_worker
+from daskgrad.tasks.clients import current_worker
 from daskgrad.tasks.keys import Stage
 from daskgrad.tasks.sending import sealed_unless_plain
 
@@ -64,13 +63,14 @@ class TaskFunction:
 
     def __call__(self, *args: Any, after: Any = None) -> Any:
         """Runs as a Dask task; it waits for ``after``, and does not use it."""
-        if self.keeps_memory and in_worker():
-            allocator.keep_freed_memory_of_nanny(get_worker().memory_manager.memory_limit)
+        worker = current_worker()
+        if self.keeps_memory and worker is not None:
+            allocator.keep_freed_memory_of_nanny(worker.memory_manager.memory_limit)
         try:
             with blas.threads(self.is_alone):
                 return self.run(args)
         except Exception as error:
-            if in_worker():
+            if worker is not None:
                 make_plain(error)
             raise
 

@@ -28,7 +28,7 @@ from daskgrad.autodiff.values.memory import Sealed
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, task_of
-from daskgrad.tasks.kept_models import sent_models
+from daskgrad.tasks.kept_models import give, sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
@@ -121,10 +121,6 @@ class DataTask(KeptTask):
     @property
     def value(self) -> Any:
         return self.args[0].value
-
-
-def give(value: Any) -> Any:
-    return value
 
 
 def nothing(*_: Any) -> None:

@@ -7,7 +7,7 @@ import inspect
 import threading
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from distributed import Client, rejoin, secede, threadpoolexecutor
@@ -16,7 +16,6 @@ from daskgrad.autodiff.values import clock
 from daskgrad.tasks.clients import address_of, require_connected
 from daskgrad.tasks.settings import limit, limit_named
 
-SENDING = 0.01  # seconds in which the event loop sends requests, if it has nothing else to do
 PERIOD = 0.5  # seconds between two looks while waiting
 SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -34,59 +33,16 @@ def in_loop(client: Client, ask: Callable[[], Awaitable[Any]]) -> concurrent.fut
     return asyncio.run_coroutine_threadsafe(ask_now(), client.loop.asyncio_loop)
 
 
-class Together(concurrent.futures.Future):
-    """The results of questions asked in the client's event loop, in a list, or the first error.
-
-    An error, or ``cancel``, cancels the other questions. ``asyncio.gather`` in a coroutine would
-    keep an error alive with its frames, and take three more trips through the loop.
-    """
-
-    def __init__(self, client: Client, questions: Sequence[Callable[[], Awaitable[Any]]]):
-        super().__init__()
-        self._loop = client.loop.asyncio_loop
-        self._results: list[Any] = [None] * len(questions)
-        self._running = len(questions)
-        self._tasks: list[asyncio.Task] = []
-        self._loop.call_soon_threadsafe(self._begin, questions)
-
-    def flush(self) -> None:
-        """Waits a moment until the questions are sent: a thread that runs Python meanwhile delays
-        the event loop by milliseconds."""
-        are_sent = threading.Event()
-        self._loop.call_soon_threadsafe(self._loop.call_soon, are_sent.set)  # after the tasks began
-        are_sent.wait(SENDING)
-
-    def give_up(self, number: int) -> None:
-        """Cancels one question; it answers the cancellation itself, or ends them all."""
-        self._loop.call_soon_threadsafe(lambda: self._tasks[number].cancel())
-
-    def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs
-            self._loop.call_soon_threadsafe(self._cancel_tasks)
-        return is_cancelled
-
-    def _begin(self, questions: Sequence[Callable[[], Awaitable[Any]]]) -> None:
-        self._tasks = [self._loop.create_task(self._ask(n, ask)) for n, ask in enumerate(questions)]
-
-    def _cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    async def _ask(self, number: int, ask: Callable[[], Awaitable[Any]]) -> None:
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended before
-            try:
-                self._results[number] = await ask()
-            except asyncio.CancelledError:
-                self.cancel()
-            except Exception as error:
-                self._cancel_tasks()
-                self.set_exception(error)
-                del self  # the error's traceback holds this frame
-            else:
-                self._running -= 1
-                if not self._running:
-                    self.set_result(self._results)
+async def all_or_first_error(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of all coroutines. The first error, or cancelling this, cancels the others."""
+    if len(coroutines) == 1:  # without a task: one trip through the loop less
+        return [await coroutines[0]]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        while tasks:  # until none is left: an error holds this list, and a task holds the error
+            tasks.pop().cancel()
 
 
 def is_done(

@@ -317,7 +317,7 @@ def test_a_client_gets_a_graph(client, taken):
 
 
 def test_how_many_calls_a_shortcut_costs(monkeypatch):
-    for question in ("has_client", "in_worker"):  # some of an earlier test may be left
+    for question in ("has_client", "current_worker"):  # some of an earlier test may be left
         monkeypatch.setattr(clients, question, lambda: False)
     gradient = dg.value_and_grad(dg.delayed(lambda x: np.sum(np.exp(-x)), compile=True))
     for _ in range(30):

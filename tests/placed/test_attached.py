@@ -838,7 +838,7 @@ def step_to(version, optimiser=dg.optim.SGD(1.0)):  # noqa: B008
 def receive(store, version, *steps):
     """The blocks that are there in this version, after the steps."""
     store.update({"l": version}, [("l", pack(LatestSteps(steps)))])
-    return [] if store.missing({"l": version}, {}) else [*store["l"]]
+    return [] if store.missing({"l": version}, {}) else [*store.entries("l")["l"]]
 
 
 @pytest.fixture

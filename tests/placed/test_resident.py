@@ -3,6 +3,7 @@
 import asyncio
 import operator
 import pickle
+import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -19,16 +20,14 @@ from distributed.core import Status
 from lengths import in_short
 from numpy.testing import assert_array_equal
 from placed_programs import BIG, PROGRAMS, RAGGED, ROWS, X, dot, in_one_thread, ragged, slice_sum
-from probes import in_threads
 from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
-from daskgrad.placed import connection, request, spread
+from daskgrad.placed import call, connection, request, spread
 from daskgrad.placed import worker as worker_plugin
 from daskgrad.placed.connection import connection_of
-from daskgrad.placed.messages import POINT, Parcel, Work, key_of, pack
-from daskgrad.placed.request import summand_parcel
+from daskgrad.placed.messages import POINT, Work, key_of, pack
 from daskgrad.placed.shards import MOST_A_THREAD
 from daskgrad.placed.spread import Holdings
 
@@ -83,6 +82,29 @@ def test_long_calls_and_models_that_take_long_to_pickle_make_no_tasks_either(mod
     gradient(X)
     assert clock.now >= start + 10.0
     assert tasks_run(local) == before
+
+
+def test_requests_are_on_their_way_before_anything_runs_beside_them(local, monkeypatch):
+    asked, before = [], []
+    call_worker, flush = call.call_worker, call.Attempt.flush
+
+    def counted(pool, address, handler, **message):
+        asked.append(address)
+        return call_worker(pool, address, handler, **message)
+
+    monkeypatch.setattr(call, "call_worker", counted)
+    monkeypatch.setattr(call, "SENDING", 60.0)  # also on a busy machine
+    monkeypatch.setattr(
+        call.Attempt, "flush", lambda attempt: (flush(attempt), before.append(len(asked)))
+    )
+    shards, square = dg.place(ROWS), dg.delayed(lambda x: np.sum(x**2))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)  # threads change where one of them waits
+    try:
+        dg.grad(lambda x: dg.map_sum(dot, shards, x) + square(x))(X)
+    finally:
+        sys.setswitchinterval(interval)
+    assert before == [2]
 
 
 def test_a_changed_constant_and_a_changed_function_are_seen(local):
@@ -163,15 +185,6 @@ def test_what_is_remembered_of_workers_does_not_grow_with_calls_that_differ(loca
         book = connection_of(local)._book
         assert {len(book[plan.worker]) for plan in shards.plan} == {8}
         assert len(shards.holdings.plans) <= request.PLANS
-
-
-def test_threads_that_keep_more_summands_than_there_is_room_for(monkeypatch, quick_switches):
-    monkeypatch.setattr(request, "MOST_KEPT", 8)
-    monkeypatch.setattr(request, "summand_key", lambda *key: key)
-    monkeypatch.setattr(request.Parcel, "of", staticmethod(lambda key: Parcel(str(key), [])))
-    monkeypatch.setattr(request, "_parcels", {})
-    in_threads(lambda thread, number: summand_parcel(thread, number))
-    assert 0 < len(request._parcels) <= 8 + 8
 
 
 # -------------------------------------------------------------------------------------- errors

@@ -393,6 +393,24 @@ def count_calls(monkeypatch):
     return received
 
 
+def test_workers_do_not_try_to_reach_a_lost_one_below_them(monkeypatch):
+    """It was lost after the client had looked which workers there are."""
+    monkeypatch.setattr("daskgrad.placed.request.LARGE_POINT", 0)
+    patient = {"distributed.comm.timeouts.connect": "1h", "daskgrad.wait.answers": "1h"}
+    with cluster(n_workers=3, processes=False, protocol="tcp") as client, dask.config.set(patient):
+        shards, gradient = placed()
+        gradient(X)
+        client.retire_workers([[*holders(shards)][-1]], close_workers=True)
+        wait_until(lambda: len(client.ncores()) == 2)
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(gradient, X + 1.0)
+            try:
+                wait_until(result.done)
+            finally:
+                client.cluster.scale(0)  # ends a call that still waits
+            assert_right(result.result(), X + 1.0)
+
+
 # --------------------------------------------------------------------------- a sign of life
 
 

