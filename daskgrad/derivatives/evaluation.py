@@ -22,7 +22,7 @@ from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.clients import active_client, current_worker
 from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
 from daskgrad.tasks.task_graph import TaskGraph, where
@@ -46,7 +46,8 @@ def compute_value(node: Node) -> Any:
 
 
 def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    client = active_client()
+    is_worker = current_worker() is not None  # a task of the user's, not of a graph
+    client = None if is_worker and not has_placed(graph) else active_client()
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
@@ -62,6 +63,11 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     except BaseException:
         tasks.abandon()
         raise
+
+
+def has_placed(graph: Graph) -> bool:
+    """Whether a cluster holds items of its sums."""
+    return any([isinstance(node, ReductionNode) and node.items.placed for node in graph.order])
 
 
 def reading_items(graph: Graph) -> contextlib.AbstractContextManager:

@@ -43,6 +43,7 @@ from daskgrad.sums.item_cotangents import (
 from daskgrad.sums.item_sum import ReductionNode, build_captured_sum, build_summed
 from daskgrad.sums.placed import ArrayTermsError, CallOfWorkers, call_workers
 from daskgrad.tasks import observers
+from daskgrad.tasks.clients import OF_CLUSTER
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.keys import Stage, key_parts
 from daskgrad.tasks.settings import setting
@@ -63,11 +64,15 @@ FOREVER = 1e9  # seconds, of a model that ran in no sum yet
 
 def seconds_in_line(graph: Graph, client: Client | None) -> float:
     """How many seconds an evaluation may run in the calling thread; zero: not at all, also if
-    ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks."""
+    ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks.
+
+    ``client``: evaluates the graph; None also in a task of a cluster, which runs on a worker.
+    """
     if is_debugging() or not all(is_plain(node, client) for node in graph.order):
         return 0.0
     if client is None:
-        is_usual = not dask.config.get("scheduler", None) or dask.base.get_scheduler() in LOCAL
+        scheduler = dask.config.get("scheduler", None)
+        is_usual = scheduler in OF_CLUSTER or dask.base.get_scheduler() in LOCAL
         return setting("inline.seconds") if is_usual and not Callback.active else 0.0
     is_enabled = setting("resident.enabled")
     return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0

@@ -9,6 +9,7 @@ from distributed import Client, Worker, get_worker
 from daskgrad.tasks import observers
 
 CONNECTED = ("running", "connecting")
+OF_CLUSTER = (None, "", "dask.distributed")  # schedulers that a worker's configuration may name
 
 
 def active_client() -> Client | None:
@@ -35,7 +36,8 @@ def is_alone() -> bool:
 
 def is_in_line() -> bool:
     """Whether nobody takes part in an evaluation: no cluster, callback or observer, no scheduler
-    but Dask's local ones, and no annotation of the caller's. Takes half a microsecond."""
+    but Dask's local ones, and no annotation of the caller's; a cluster's worker is a process like
+    others. Takes half a microsecond."""
     try:
         seconds = config["daskgrad"]["inline"]["seconds"]
     except (KeyError, TypeError):
@@ -43,8 +45,10 @@ def is_in_line() -> bool:
     if Callback.active or observers.observers or dask.get_annotations():
         return False
     scheduler = config.get("scheduler")
-    is_local = scheduler in dask.base.named_schedulers if scheduler else is_alone()
-    return bool(seconds) and is_local
+    if scheduler in dask.base.named_schedulers:
+        return bool(seconds)
+    is_free = is_alone() or (scheduler in OF_CLUSTER and current_worker() is not None)
+    return bool(seconds) and is_free
 
 
 def has_client() -> bool:
