@@ -1,6 +1,7 @@
 """Functions of ``numpy.linalg`` that are a few lines of others: solutions, factors, numbers."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import autograd.numpy as anp
@@ -264,10 +265,14 @@ def multi_dot(arrays, *, out=None):
             for n in range(first, last)
         )
 
-    def product(first: int, last: int) -> Any:
-        if first == last:
-            return arrays[first]
-        middle = cheapest(first, last)[1]
-        return anp.dot(product(first, middle), product(middle + 1, last))
+    return product(arrays, lambda first, last: cheapest(first, last)[1], 0, len(arrays) - 1)
 
-    return product(0, len(arrays) - 1)
+
+def product(arrays: Any, division: Callable, first: int, last: int) -> Any:
+    """The product of a part of the matrices, divided as ``division`` says; no inner function, which
+    would refer to itself, so that the arrays would wait for the garbage collector."""
+    if first == last:
+        return arrays[first]
+    middle = division(first, last)
+    left = product(arrays, division, first, middle)
+    return anp.dot(left, product(arrays, division, middle + 1, last))

@@ -101,7 +101,7 @@ def test_programs_of_a_script_outlive_calls_on_a_cluster(script, client, monkeyp
     gradient = dg.grad(dg.delayed(fun, compile=True))
 
     def here():
-        with dask.config.set({"daskgrad.inline.seconds": 10.0, "scheduler": "threads"}):
+        with dask.config.set({"daskgrad.inline.seconds": 10.0, "scheduler": dask.get}):
             return [gradient(X) for _ in range(store.CALLS)][-1]  # the first ones are on the tape
 
     expected = here()
