@@ -373,11 +373,30 @@ def is_vector(operand: Any) -> bool:
 @rule(np.roll)
 def rolled(call: NumpyCall, emit: Callable) -> Any:
     x, *options = call.args
-    if call.kwargs or list(map(type, options)) != [int] or not is_vector(x):
+    options += [call.kwargs[name] for name in ("shift", "axis") if name in call.kwargs]
+    shift, axis = (*options, None)[:2]
+    array = value_of(x)
+    if not (is_double(array) and type(array) is np.ndarray and array.flags.c_contiguous):
         return None
-    place = -options[0] % max(len(x.value), 1)
-    parts = [emit(operator.getitem, (x, part)) for part in (slice(place, None), slice(0, place))]
-    return emit(np.concatenate, (tuple(parts), 0), {}, call.value)
+    if axis is None and array.ndim == 1:
+        axis = 0
+    if type(shift) is not int or type(axis) is not int:
+        return None
+    axis %= array.ndim
+    place, before = -shift % max(array.shape[axis], 1), (slice(None),) * axis
+    ends = slice(place, None), slice(0, place)
+    parts = [emit(operator.getitem, (x, (*before, end) if before else end)) for end in ends]
+    return emit(np.concatenate, (tuple(parts), axis), {}, call.value)
+
+
+@rule(np.diff)
+def differences(call: NumpyCall, emit: Callable) -> Any:
+    x = call.args[0]
+    is_usual = is_double(x) and len(call.args) == 1 and call.kwargs in ({}, {"axis": -1})
+    if not is_usual:
+        return None
+    ends = slice(1, None), slice(None, -1)
+    return emit(operator.sub, [emit(operator.getitem, (x, (..., end))) for end in ends])
 
 
 @rule(np.linalg.norm)
