@@ -184,9 +184,12 @@ def value_and_grad(
     objective = None if has_aux else objective_of(fun, name, argnums, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        if objective is None or kwargs:
+        if objective is None:
             return by_graph(args, kwargs)
-        return objective.call(args, lambda: by_graph(args, {}), out)
+        arguments = objective.positional(args, kwargs) if kwargs else args
+        if arguments is None:
+            return by_graph(args, kwargs)
+        return objective.call(arguments, lambda: by_graph(args, kwargs), out)
 
     def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
         start = time.time() if observers.observers else None

@@ -5,7 +5,9 @@ must be plainly pure and run in the calling thread: there nobody could tell the 
 """
 
 import dis
+import inspect
 from collections.abc import Callable
+from functools import cached_property
 from operator import is_
 from typing import Any
 
@@ -78,6 +80,28 @@ class Objective:
 
     def __reduce__(self) -> tuple:
         return Objective, (self.fun, self.name, self.argnums, self.sparse)
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        """The function's parameters that may be passed by position."""
+        fun = self.fun.model.fun if type(self.fun) is DelayedModel else self.fun
+        try:
+            parameters = inspect.signature(fun, follow_wrapped=False).parameters.values()
+        except (TypeError, ValueError):
+            return []
+        return [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+
+    def positional(self, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+        """All arguments by position, defaults between them, too; None if that fails."""
+        if not all([0 <= number < len(args) for number in self.numbers]):
+            return None
+        named, arguments = dict(kwargs), list(args)
+        for parameter in self._parameters[len(args) :]:
+            if not named:
+                break
+            arguments.append(named.pop(parameter.name, parameter.default))
+        are_there = [argument is not inspect.Parameter.empty for argument in arguments]
+        return tuple(arguments) if not named and all(are_there) else None
 
     def call(self, args: tuple, otherwise: Callable[[], Any], out: Any) -> Any:
         """The result of ``otherwise()``, from a program if there is one."""

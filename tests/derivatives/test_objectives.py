@@ -280,6 +280,36 @@ def test_arguments_are_protected_from_functions_of_the_users(fun, argnum):
     assert_array_equal(large, X + 100.0)
 
 
+def test_arguments_by_name_are_arguments_by_position(taken):
+    def scaled(x, rows=None, power=2, *, shift=0.0):
+        return np.sum((rows @ x) ** power) + shift
+
+    def objective(x, rows, power=2):
+        return model(x, rows, power=power)
+
+    model, gradient = dg.delayed(scaled), dg.value_and_grad(objective)
+    for _ in range(30):
+        gradient(X, A)
+    before = taken()
+    assert before
+    assert_same(gradient(X, rows=A), dg.value_and_grad(dg.delayed(scaled, compile=False))(X, A))
+    assert taken() == before + 1
+    whole_model = dg.value_and_grad(model)
+    for n in range(30):
+        options = {"power": 3, "rows": A} if n % 2 else {"rows": A, "power": 3}
+        assert_same(whole_model(X, **options), whole_model(X, A, 3))
+    before = taken()
+    assert_same(whole_model(X, rows=A, power=3), whole_model(X, A, 3))
+    assert taken() == before + 2
+    value = whole_model(X, A, shift=1.0)[0]  # by name alone
+    assert value == whole_model(X, A)[0] + 1.0
+    for wrong in ({"rows": A, "x": X}, {"power": 3, "other": 1}, {}):
+        with pytest.raises(TypeError):
+            gradient(X, **wrong)
+    with pytest.raises(ValueError, match="argnums"):
+        dg.value_and_grad(objective, argnums=1)(X, rows=A)
+
+
 def test_who_watches_tasks_sees_them(taken):
     gradient = dg.value_and_grad(dg.delayed(energy, compile=True))
     for _ in range(30):
