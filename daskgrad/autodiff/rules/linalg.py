@@ -220,10 +220,10 @@ def real_cholesky_pullback(argnums, ans, *args):
     """I. Murray, "Differentiation of the Cholesky decomposition", 2016."""
 
     def pull(g):
-        namespace, solve = namespace_of(g, ans), linalg.solve
-        if namespace is np:
-            library = imported("scipy.linalg", "scipy", "cholesky's derivative solves with SciPy")
-            solve = partial(library.solve_triangular, check_finite=False)
+        namespace = namespace_of(g, ans)
+        name = "scipy.linalg" if namespace is np else "autograd.scipy.linalg"
+        library = imported(name, "scipy", "cholesky's derivative solves with SciPy")
+        solve = partial(library.solve_triangular, check_finite=False)
         inner = lower_triangle(len(ans)) * namespace.dot(ans.T, g)
         outer = solve(ans.T, solve(ans.T, inner.T).T)
         return ((outer + outer.T) * 0.5,)

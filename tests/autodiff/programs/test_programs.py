@@ -12,6 +12,7 @@ from functions_all import TABLE, in_runs
 from recorded import program_of
 from sweep import DOMAIN_ERRORS, calls_of
 
+import daskgrad as dg
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.program import CompiledTape
 from daskgrad.autodiff.programs.signatures import are_same, signature_of
@@ -238,3 +239,15 @@ def test_an_argument_is_not_compared_with_all_others():
     leaves, structure = flatten((([np.ones(2) for _ in numbers],), {}))
     assert signature_of(FlatArguments(leaves, structure, numbers)).places == numbers
     assert next(compared) <= 2 * len(numbers)
+
+
+def test_a_program_has_the_algorithm_of_the_tape():
+    """A triangular matrix is substituted: pivots change last bits where BLAS has threads."""
+
+    def root(x):
+        return np.sum(np.linalg.cholesky(np.outer(x, x) + np.eye(3)))
+
+    model = dg.delayed(root, compile=True)
+    text = str(dg.explain(model, np.ones(3)))
+    assert text.count("= solve_triangular") == 2
+    assert "= solved" not in text
