@@ -30,7 +30,8 @@ FLOORS = [
     ["tasks", "optim", "scipy"],
     ["graph", "dashboards"],
     ["sums", "loops", "arrays"],
-    ["derivatives", "placed"],
+    ["placed"],
+    ["derivatives"],
     ["adapters"],
 ]
 WORKER = ["random", "scipy", *[room for rooms in BUILDING for room in rooms]]  # plain NumPy
@@ -95,6 +96,9 @@ def imports_of(name):
             result |= inner | ({node.module} if inner != members else set())
         elif isinstance(node, ast.Import):
             result |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            named = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            result |= {name for name in named if name.removeprefix("daskgrad.") in NAMES}
     return result
 
 

@@ -41,7 +41,7 @@ from daskgrad.sums.item_cotangents import (
     without_items,
 )
 from daskgrad.sums.item_sum import ReductionNode, build_captured_sum, build_summed
-from daskgrad.sums.placed import ArrayTermsError, CallOfWorkers, call_workers
+from daskgrad.sums.placed import ArrayTermsError
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import OF_CLUSTER
 from daskgrad.tasks.collections import is_collection
@@ -212,7 +212,7 @@ class InLine(TaskGraph):
         self._is_late = False
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
-        self._call: CallOfWorkers | None = None
+        self._call: Any = None  # of the workers
         self._running: Sequence[Any] = ()  # the keys of the sums that are called
         self._called = self._began = 0.0  # the time of the call, since the epoch, too
         self._is_sent = True
@@ -362,6 +362,8 @@ class InLine(TaskGraph):
 
     def _start(self, keys: Sequence[Any]) -> None:
         """Calls the workers once for several sums, so that each gets the point once."""
+        from daskgrad.placed.call import call_workers  # here: without a cluster nobody needs it
+
         nodes = [self._direct[key] for key in keys]
         inputs = [self.run_one(key, self._values) for key in keys]
         sums = [

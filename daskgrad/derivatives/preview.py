@@ -24,7 +24,7 @@ from daskgrad.tasks.task_graph import TaskGraph, where
 
 
 def visualize(
-    fun: Callable,
+    fun: Callable | Node,
     *args: Any,
     argnums: Argnums = 0,
     filename: str | None = None,
@@ -40,7 +40,8 @@ def visualize(
     Parameters
     ----------
     fun, args, argnums:
-        as ``value_and_grad`` takes them.
+        as ``value_and_grad`` takes them; or a node in the place of ``fun``, which is drawn with
+        respect to all its variables, for a cotangent of ones.
     filename:
         a file for the picture; its suffix is the format: ``"graph.svg"``.
     shapes:
@@ -74,18 +75,15 @@ def visualize(
     >>> "total" in picture.source
     True
     """
+    if isinstance(fun, Node):
+        draw = load_drawing(filename, shapes)
+        variables = [source.root for source in order([fun]) if isinstance(source, Variable)]
+        return draw(*built(Graph(fun, list(dict.fromkeys(variables))), None, shapes), filename)
     name = require_differentiable(fun, argnums, "visualize")
     draw = load_drawing(filename, shapes)
     recorded = RecordedFunction(fun, name, argnums, args)
     graph = recorded.scalar_graph()
     return draw(*built(graph, Seed(), shapes), filename)
-
-
-def visualize_node(node: Node, filename: str | None = None, shapes: bool = True) -> Any:
-    """As ``Node.visualize`` says."""
-    draw = load_drawing(filename, shapes)
-    variables = [source.root for source in order([node]) if isinstance(source, Variable)]
-    return draw(*built(Graph(node, list(dict.fromkeys(variables))), None, shapes), filename)
 
 
 def load_drawing(filename: Any, shapes: Any) -> Callable:

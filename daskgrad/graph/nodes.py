@@ -4,7 +4,6 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 """
 
 import functools
-import importlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -75,15 +74,6 @@ class Node(Collection, ArrayOperators):
         shown = ", ".join(inputs[:SHOWN]) + (f" … {len(inputs):,} nodes" * (len(inputs) > SHOWN))
         rows = [*self.about_model(), ("takes in", shown or "no node")]
         return node_table(type(self).__name__, self.name, rows, self.held)
-
-    def visualize(self, filename: str | None = None, shapes: bool = True) -> Any:
-        """Draws the graph of this node's value, and beside it the mirrored graph of cotangents.
-
-        ``dg.visualize`` documents the arguments, the result and errors. The graph is with respect
-        to all variables, for a cotangent of ones.
-        """
-        preview = importlib.import_module("daskgrad.derivatives.preview")  # a room above
-        return preview.visualize_node(self, filename, shapes)
 
     def about_model(self) -> list[tuple[str, str]]:
         """For notebooks: the model that it calls, and how it is differentiated."""

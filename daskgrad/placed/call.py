@@ -176,7 +176,7 @@ numbers = itertools.count()
 def call_workers(
     client: Client, sums: Sequence[tuple[ReductionNode, Summand, Sequence[Any]]]
 ) -> "DirectCall":
-    """As ``sums.placed.call_workers`` says."""
+    """Calls a client's workers for sums, each a node, its summand and its inputs."""
     connection = connection_of(client)
     return DirectCall(connection, [as_spread_sum(connection, *parts) for parts in sums])
 
@@ -250,7 +250,8 @@ class DirectCall:
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
 
-        RuntimeError if workers die time after time; TimeoutError after ``wait.evaluation``.
+        ArrayTermsError if terms are arrays; RuntimeError if workers die time after time;
+        TimeoutError after ``wait.evaluation``.
         """
         with self._reading:
             attempts = 0

@@ -1,9 +1,8 @@
 """Placed: items in blocks that are held elsewhere, as a sum knows them; never where that is."""
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -83,33 +82,9 @@ class Drawn(Placed):
         """The number of items to draw from."""
 
 
-# ------------------------------------------------------------------------------- calls of workers
-
-
 class ArrayTermsError(TypeError):
     """The terms of the sum ``number`` are arrays; workers send gradients of numbers alone."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
-
-
-class CallOfWorkers(Protocol):
-    """Sums that workers evaluate, from now on."""
-
-    def flush(self) -> None:
-        """Waits a moment until the request has been sent."""
-
-    def results(self) -> Sequence[Any]:
-        """The sums with their gradients; ArrayTermsError if terms are arrays."""
-
-    def abandon(self) -> None:
-        """Gives up results that are not there yet."""
-
-
-def call_workers(client: Any, sums: Sequence[tuple[Any, Any, Sequence[Any]]]) -> CallOfWorkers:
-    """Calls a client's workers for sums, each a node, its summand and its inputs.
-
-    The room ``placed`` is imported only if there is a cluster.
-    """
-    return importlib.import_module("daskgrad.placed.call").call_workers(client, sums)

@@ -128,10 +128,10 @@ def test_of_many_tasks_those_that_do_the_same_are_one_box(synchronous):
 
 def test_a_node_draws_itself_for_a_cotangent_of_ones(synchronous):
     x = dg.variable({"a": X, "b": X[0]}, name="x")
-    found = boxes(dg.delayed(wave)(x["a"]).visualize())
+    found = boxes(dg.visualize(dg.delayed(wave)(x["a"])))
     assert found["x", "variable", "float64[3, 2]"] == 1
     assert found["wave", "backward", "float64[3, 2]"] == 1
-    constant = boxes(dg.delayed(wave)(X).visualize())
+    constant = boxes(dg.visualize(dg.delayed(wave)(X)))
     assert constant == {("wave", "value", "float64[3, 2]"): 1}
 
 
@@ -169,7 +169,7 @@ def test_without_graphviz_it_is_the_text_of_a_flowchart(no_graphviz, synchronous
     assert repr(text) == text.source == text._repr_mimebundle_()["text/vnd.mermaid"] == text
     dg.visualize(dg.delayed(total, name=EVIL), X, filename=str(tmp_path / "graph.mmd"))
     assert "#60;script#62;#92;n#34;a#34;<br>forward" in (tmp_path / "graph.mmd").read_text()
-    assert dg.variable(X).visualize().startswith("flowchart TD")
+    assert dg.visualize(dg.variable(X)).startswith("flowchart TD")
 
 
 def test_a_file_that_needs_graphviz_is_an_error_before_anything_runs(no_graphviz):

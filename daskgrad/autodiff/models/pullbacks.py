@@ -7,16 +7,13 @@ the arguments, which the backward task has as dependencies.
 
 import itertools
 import logging
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from daskgrad.autodiff.models import finite, travel
-from daskgrad.autodiff.models.captured import Captured, Gradient, Pullback, Seen
+from daskgrad.autodiff.models.captured import Captured, Pullback, Seen
 from daskgrad.autodiff.models.determinism import (
     SumWithFingerprints,
     fingerprint_of,
@@ -32,9 +29,7 @@ from daskgrad.autodiff.models.tracing import (
     Tracer,
     as_moved,
     is_real_scalar,
-    seen_by,
 )
-from daskgrad.autodiff.programs.kernels import raise_errors
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.addition import (
     ADDITIONS,
@@ -78,10 +73,6 @@ def plain_value(model: Model, call: Call, inputs: Sequence[Any]) -> Any:
 
 def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]) -> Captured:
     """Runs a model once and keeps its pullback."""
-    if model.operator is not None and model.fun in SLOPES:
-        captured = capture_numbers(model, call, active, inputs)
-        if captured is not None:
-            return captured
     where = Blame("forward", model, call, inputs)
     with where:
         tracer = Tracer(model, call, active, inputs)
@@ -89,44 +80,6 @@ def capture(model: Model, call: Call, active: Sequence[Active], inputs: Sequence
     if finite.is_required():
         finite.require_captured(where, active, value, pullback)
     return Captured(value, pullback, tracer.seen(active))
-
-
-# The derivatives of operators of numbers, in a tenth of a tape's time and with its bits.
-ONE = np.float64(1.0)
-SLOPES: dict[Any, Callable[..., tuple]] = {
-    operator.add: lambda value, x, y: (ONE, ONE),
-    operator.sub: lambda value, x, y: (ONE, -ONE),
-    operator.mul: lambda value, x, y: (y, x),
-    operator.truediv: lambda value, x, y: (quotient := ONE / y, -quotient * value),
-    operator.neg: lambda value, x: (-ONE,),
-}
-NUMBERS = {np.float64, float, int}
-
-
-def capture_numbers(
-    model: Model, call: Call, active: Sequence[Active], inputs: Sequence[Any]
-) -> Captured | None:
-    """The captured call of an operator on plain numbers, each once; None of any other call, and if
-    there are errors or warnings."""
-    operands = call.filled(inputs)
-    places = {number: position for position, number in call.holes}
-    is_usual = len(places) == len(call.holes) and model.keep == "auto" and not finite.is_required()
-    if not is_usual or [active_input for active_input in active if active_input.watched]:
-        return None
-    if not NUMBERS.issuperset(map(type, operands)):
-        return None
-
-    def value_and_slopes() -> tuple[Any, tuple]:
-        numbers = list(map(np.float64, operands))
-        value = model.fun(*numbers)
-        return value, SLOPES[model.fun](value, *numbers)
-
-    try:
-        value, slopes = raise_errors(value_and_slopes, ())
-    except ArithmeticError:
-        return None
-    gradient = Gradient(tuple([slopes[places[active_input.number]] for active_input in active]))
-    return Captured(value, gradient, seen_by(active, inputs))
 
 
 def pull_back(
