@@ -67,7 +67,7 @@ def random():
 def clock(monkeypatch):
     """The package's clock in this process, which stands still until the test moves it."""
     clock = Clock()
-    for name in ("seconds", "thread_seconds"):
+    for name in ("seconds", "thread_seconds", "processor_seconds"):
         monkeypatch.setattr(package_clock, name, clock.seconds)
     monkeypatch.setattr(package_clock, "preemptions", lambda: 0)
     return clock

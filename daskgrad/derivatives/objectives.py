@@ -18,7 +18,7 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import SentFunction, inside_model
 from daskgrad.autodiff.programs.backend import prepare
-from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.whole import Whole
@@ -174,8 +174,10 @@ class RecordedObjective:
     def _require_usual(self, graph: Graph) -> None:
         """Raises unless all nodes are for the calling thread."""
         seconds = seconds_in_line(graph, None)
-        if not (seconds and (graph.is_one_call or self._seconds < seconds)):
-            raise Unrecordable("it takes longer than it may in the calling thread")
+        if not seconds:
+            raise Unrecordable("it may take no time in the calling thread")
+        if not (graph.is_one_call or self._seconds < seconds):
+            raise NotYet("it takes longer than it may in the calling thread")
         for node in graph.order:
             if type(node) not in NODES:
                 raise Unrecordable(f"it has the node {node.name!r}, a {type(node).__name__}")

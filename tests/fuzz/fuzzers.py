@@ -40,7 +40,7 @@ def ticking(patch, seed=None, tick=1e-5):
     patch.setattr(store, "CALLS", 3)
     patch.setattr(blocks, "SERVED", 3)
     patch.setattr(blocks, "LEAST", 2)
-    for name in ("seconds", "thread_seconds"):
+    for name in ("seconds", "thread_seconds", "processor_seconds"):
         patch.setattr(clock, name, ticks.seconds)
     patch.setattr(clock, "preemptions", lambda: 0)
     return ticks

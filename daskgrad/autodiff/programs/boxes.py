@@ -51,6 +51,10 @@ class Unrecordable(Exception):
     """A model did something that no list of calls can repeat; the message names it and its line."""
 
 
+class NotYet(Unrecordable):
+    """These calls took too long, perhaps since the machine is busy: later ones are recorded."""
+
+
 class RecordedCall(Node):
     """One call, or an input (then ``fun`` is None)."""
 

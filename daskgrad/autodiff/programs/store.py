@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -126,9 +126,9 @@ class Programs:
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
-        begin = clock.seconds()
+        begin = clock.thread_seconds()
         outputs, tape = trace(call, arrays)
-        seconds = clock.seconds() - begin
+        seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or opened_layout(call.layout())  # noqa: E731
         self._count(fun, entry, layout_of, outputs, tape, seconds)
         return outputs, tape
@@ -137,9 +137,9 @@ class Programs:
         """A call of a model that gets no programs, or not yet."""
         self.cold_calls += self.is_cold
         self._cold = max(self._cold - 1, 0)
-        begin = clock.seconds()
+        begin = clock.thread_seconds()
         result = call()
-        seconds = clock.seconds() - begin
+        seconds = clock.thread_seconds() - begin
         self._seconds = min(self._seconds or seconds, seconds)
         return result
 
@@ -270,7 +270,7 @@ class Programs:
     ) -> str | None:
         """Makes a program for a call's way, and compares it with the tape, whose forward pass took
         so many seconds; returns the reason if there is none."""
-        begin, signature = clock.seconds(), entry.signature
+        begin, signature = clock.thread_seconds(), entry.signature
         arrays = tape.held_arrays() if tape is not None else []
         passed = set(map(id, arrays_within(list(layout.leaves))))  # rows are views
         held = sum([array.nbytes for array in arrays])
@@ -282,16 +282,18 @@ class Programs:
             with np.errstate(all="ignore"), way.context or nullcontext():
                 results, residuals = way.program.forward(*inputs_of(layout, signature))
                 pulled = way.program.pull_examples(residuals)
-                middle = clock.seconds()
+                middle = clock.thread_seconds()
                 examples = way.program.examples
                 expected = (
                     pull_as_asked(tape, examples, signature.asked) if tape is not None else []
                 )
+        except NotYet:
+            return None
         except Unrecordable as error:
             return str(error)
         except Exception as error:  # the tape raised none: it is the program's
             return f"its program fails: {type(error).__name__}: {error}"
-        end = clock.seconds()
+        end = clock.thread_seconds()
         self.price = min(CALLS, math.ceil((end - begin) / max(seconds + end - middle, 1e-9)))
         if not (are_same(results, outputs) and are_same(pulled, expected)):
             self.impurity = "its program differs from the model"

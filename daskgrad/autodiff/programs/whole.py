@@ -166,9 +166,9 @@ class Whole(Programs):
         if known is not None and known.entry.refusal and known.entry.watch is self.watch:
             return otherwise()
         ways = 0 if known is None else len(known.entry.ways)
-        is_compared, begin = bool(ways) and self.is_due, clock.seconds()
+        is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
         result = on_tapes(otherwise) if is_compared else otherwise()
-        seconds = clock.seconds() - begin
+        seconds = clock.processor_seconds() - begin
         self.look_at(fun)
         if not are_unchanged(args, kinds, leaves):
             self.impurity = "it changes its arguments"

@@ -8,6 +8,7 @@ import time
 
 seconds = time.perf_counter
 thread_seconds = time.thread_time  # of the calling thread's processor
+processor_seconds = time.process_time  # of all threads of this process
 
 if sys.platform == "linux":
     import resource

@@ -487,14 +487,15 @@ def test_what_is_left_to_the_graph_and_why(name):
     assert reason in " ".join(filter(None, reasons))
 
 
-def test_what_takes_longer_than_it_may_here_is_left_to_threads():
+def test_what_takes_longer_than_it_may_here_is_left_to_threads_until_it_is_quicker():
     gradient = dg.value_and_grad(lambda x: square(x) + wave(x) + 1.0)
     with dask.config.set({"daskgrad.inline.seconds": 1e-9}):
         for _ in range(16):
             gradient(X)
-    ways, reasons = whole_programs(gradient)
-    assert not ways
-    assert "longer than it may" in reasons[-1]
+    assert not whole_programs(gradient)[0]
+    for _ in range(16):  # the machine was busy
+        gradient(X)
+    assert whole_programs(gradient)[0]
 
 
 def test_each_order_in_memory_has_its_own_program():
