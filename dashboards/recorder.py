@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from daskgrad.autodiff.values.carriers import drop_oldest
-from daskgrad.tasks.keys import calls_in, key_parts
+from daskgrad.tasks.keys import calls_in, dashboard_name, key_parts
+from daskgrad.tasks.observers import Evaluated
 
 TASKS = 20_000  # kept one by one
 CALLS = 5_000
+MERGED = 0.5  # seconds of evaluations by one program that are one record
 EVALUATIONS = 64
 MODELS = 512
 BLOCKS = 4_096  # costs of a model's blocks
@@ -49,7 +51,8 @@ class Task(NamedTuple):
 
 
 class CallRecord(NamedTuple):
-    """All direct calls of one worker for a sum that ended within about half a second."""
+    """All direct calls of one worker for a sum that ended within about half a second; or of one
+    program in a process, which has no blocks."""
 
     model: str
     worker: str
@@ -171,10 +174,14 @@ class EvaluationRecord:
 
 
 class Costs:
-    """How often a model's tasks and calls ran, and their seconds: by stage, worker and block."""
+    """How often a model's tasks and calls ran, and their seconds: by stage, worker and block.
+
+    Direct calls are the stage "call"; of calls within a program, the stage "program", only the
+    number is known.
+    """
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # by stage; direct calls are the stage "call"
+        self.counts: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.workers: defaultdict[str, float] = defaultdict(float)
         self.blocks: dict[int, BlockCost] = {}
@@ -312,6 +319,26 @@ class Recorder:
         self._costs_of(call.model).add("call", call.worker, call.seconds, call.calls)
         self.version += 1
 
+    def add_program(self, evaluation: Evaluated, worker: str) -> None:
+        """An evaluation by a program: one direct call of its name, and calls of its models."""
+        name, (start, stop) = self._name_in_keys(evaluation.name), evaluation[-3:-1]
+        latest, seconds = self.calls[-1] if self.calls else None, stop - start
+        self.add_call(CallRecord(name, worker, start, stop, 1, 0, seconds))
+        if latest and latest[:2] == (name, worker) and start - latest.start < MERGED:
+            self.calls.pop()
+            self.calls_added -= 1
+            times = latest.start, stop, latest.calls + 1, 0, latest.seconds + seconds
+            self.calls[-1] = CallRecord(name, worker, *times)
+        assert evaluation.calls is not None
+        for model, count in evaluation.calls.items():
+            self._costs_of(self._name_in_keys(model)).counts["program"] += count
+
+    def _name_in_keys(self, name: str) -> str:
+        in_key = dashboard_name(name)
+        if self.names.get(in_key) != name:
+            self.learn_name(in_key, name)
+        return in_key
+
     def add_block_costs(
         self,
         model: str,
@@ -334,8 +361,10 @@ class Recorder:
         self.version += 1
 
     def add_rows(self, run: str, name: str, start: float, rows: Iterable[Row]) -> None:
-        record = self.runs.setdefault(run, RunRecord(name, start))
-        drop_oldest(self.runs, RUNS)
+        record = self.runs.get(run)
+        if record is None:
+            record = self.runs[run] = RunRecord(name, start)
+            drop_oldest(self.runs, RUNS)
         for row in rows:
             record.add(row)
         self.version += 1

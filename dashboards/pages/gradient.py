@@ -157,7 +157,8 @@ def task_bar(view: plots.View, task: Task, lane: int) -> tuple:
 def call_bar(view: plots.View, call: CallRecord, lane: int) -> tuple:
     begin = view.recorder.begin
     mean = descriptions.seconds(call.seconds / max(call.calls, 1))
-    calls = f"{call.calls:,} direct calls, {call.blocks:,} blocks"
+    blocks = f", {call.blocks:,} blocks" if call.blocks else ", by a program"
+    calls = f"{call.calls:,} direct calls{blocks}"
     box = (call.start - begin, call.stop - begin, lane + 0.88, lane + 0.12)
     names = (view.colour(call.model, "call"), view.recorder.called(call.model), calls)
     return (*box, *names, call.worker, f"{mean} a call in the model", "sent back at once")
@@ -174,7 +175,7 @@ def headline(recorder: Recorder, evaluation: EvaluationRecord | None) -> str:
     if recorder.evaluation_count:
         parts.append(f"{recorder.evaluation_count:,} evaluations")
     if recorder.call_count:
-        parts.append(f"<b>{recorder.call_count:,} direct calls</b> of workers{speed(recorder)}")
+        parts.append(f"<b>{recorder.call_count:,} direct calls</b>{speed(recorder)}")
     return " · ".join(parts)
 
 
@@ -204,7 +205,7 @@ def tables(recorder: Recorder) -> str:
         for model, costs in recorder.models.items()
         if (count := costs.counts["call"])
     ]
-    head = ("direct calls of workers", "calls", "time in the model")
+    head = ("direct calls", "calls", "time in the model")
     rows = map(recent_row, plots.latest(recorder.evaluations.values(), RECENT)[::-1])
     recent = ("latest evaluations", "items and calls", "failed", "took", "state")
     return descriptions.table("", head, calls) + descriptions.table("", recent, rows)

@@ -59,7 +59,7 @@ def draw(view: plots.View) -> None:
     view.put("balance", plots.stacked(shares(view, costs, workers)))
     view.put("costs", histogram(view, costs))
     view.hide(COSTS, not any([cost.blocks for cost in costs.values()]))
-    view.write("slowest", slowest(view, costs))
+    view.write("slowest", slowest(view, costs) + in_programs(view, costs))
 
 
 def times(view: plots.View, costs: Mapping[str, Costs]) -> Iterable[tuple]:
@@ -105,6 +105,15 @@ def slowest(view: plots.View, costs: Mapping[str, Costs]) -> str:
     ]
     head = ("model", "items", "an item takes", "worker")
     return table("The slowest items, in the latest direct calls", head, rows)
+
+
+def in_programs(view: plots.View, costs: Mapping[str, Costs]) -> str:
+    rows = [
+        (view.recorder.called(model), f"{cost.counts['program']:,}")
+        for model, cost in costs.items()
+        if cost.counts["program"]
+    ]
+    return table("Models within programs, which have one time for all", ("model", "calls"), rows)
 
 
 def item_seconds(block: BlockCost) -> float:

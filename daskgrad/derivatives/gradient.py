@@ -23,8 +23,7 @@ from daskgrad.derivatives.inputs import (
     require_real_scalar,
 )
 from daskgrad.derivatives.objectives import objective_of
-from daskgrad.derivatives.recording import RecordedFunction, document
-from daskgrad.graph.activity import Graph
+from daskgrad.derivatives.recording import RecordedFunction, document, shown_name
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
@@ -233,15 +232,6 @@ def compute_gradients(
     aux = [next(results) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived, is_last=True)
     return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
-
-
-def shown_name(name: str, graph: Graph) -> str:
-    """A function's name for observers: a lambda has the names of its models."""
-    calls = [node for node in graph.order if node.model is not None and not node.is_light]
-    names = list(dict.fromkeys([node.name for node in calls]))
-    if name != "<lambda>" or not names:
-        return name
-    return ", ".join([*names[:3], "…"] if len(names) > 3 else names)
 
 
 def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callable:

@@ -6,6 +6,8 @@ must be plainly pure and run in the calling thread: there nobody could tell the 
 
 import dis
 import inspect
+import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from operator import is_
@@ -21,6 +23,7 @@ from daskgrad.autodiff.programs.backend import prepare
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.watch import MODELS, References
+from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.descriptions import is_integer
@@ -28,7 +31,7 @@ from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
 from daskgrad.derivatives.inputs import Argnums, RowsWanted, as_argnums, require_real_scalar
-from daskgrad.derivatives.recording import RecordedFunction, gather_gradients
+from daskgrad.derivatives.recording import RecordedFunction, gather_gradients, shown_name
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.expressions import ExpressionNode
@@ -38,7 +41,9 @@ from daskgrad.graph.sum_of_nodes import SumNode
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
+from daskgrad.tasks import observers
 from daskgrad.tasks.clients import is_in_line
+from daskgrad.tasks.observers import Evaluated
 
 UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
@@ -110,7 +115,18 @@ class Objective:
         programs, watch, local = self._known
         if local is None or watch is not programs.watch or local.has_changed():
             programs, watch = self._find(), None
-        return programs.call(self, args, otherwise, out, watch if local is watch else None)
+        watch = watch if local is watch else None
+        if not observers.observers:
+            return programs.call(self, args, otherwise, out, watch)
+        ways: list[Way] = []
+        start = time.time()
+        result = programs.call(self, args, otherwise, out, watch, ways.append)
+        if ways:  # else the evaluation tells of its tasks and of itself
+            value, gradient = result
+            points = [args[number] for number in self.numbers]
+            event = (ways[0].name, points, value, [gradient], start, time.time(), ways[0].calls)
+            observers.tell_evaluated(Evaluated(*event))
+        return result
 
     def _find(self) -> Whole:
         """The programs, which equal functions share; each of these may change. If the programs
@@ -142,12 +158,15 @@ class Objective:
 
 
 class RecordedObjective:
-    """An objective that records a call; ``context``: BLAS's setting for that."""
+    """An objective that records a call; ``context``: BLAS's setting for that; ``name`` and
+    ``calls`` of its models: for observers."""
 
     def __init__(self, objective: Objective, seconds: float):
         self._objective, self._seconds = objective, seconds
         self.daskgrad_pushed = objective.daskgrad_pushed
         self.context: Any = None
+        self.name = objective.name
+        self.calls: Counter[str] = Counter()
 
     def __call__(self, *args: Any) -> tuple[Any, Any]:
         objective = self._objective
@@ -161,6 +180,7 @@ class RecordedObjective:
         if structure != other or not all(map(is_, before, after)):
             raise Unrecordable("it changes an argument")
         self._require_usual(graph)
+        self.name, self.calls = shown_name(name, graph), calls_of_models(graph)
         self.context = None if graph.is_one_call or graph.is_chain else blas.ONE_THREAD
         with recording_models():
             value, arrived = evaluate_here(graph)
@@ -189,6 +209,15 @@ class RecordedObjective:
                 count = len(items.firsts) if items.slices else sum(items.sizes)
                 if kinds != {Source} or count > MOST_ITEMS:
                     raise Unrecordable(f"the sum over {node.name!r} has other or many items")
+
+
+def calls_of_models(graph: Graph) -> Counter[str]:
+    """How often each model is called, by name; an item of a sum is a call."""
+    calls: Counter[str] = Counter()
+    for node in graph.order:
+        if node.model is not None and not node.is_light:
+            calls[node.name] += node.items.count if type(node) is ReductionNode else 1
+    return calls
 
 
 def catches(fun: Any) -> bool:

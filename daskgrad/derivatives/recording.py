@@ -163,6 +163,15 @@ class RecordedFunction:
                 variable.own_arrays()
 
 
+def shown_name(name: str, graph: Graph) -> str:
+    """A function's name for observers: a lambda has the names of its models."""
+    calls = [node for node in graph.order if node.model is not None and not node.is_light]
+    names = list(dict.fromkeys([node.name for node in calls]))
+    if name != "<lambda>" or not names:
+        return name
+    return ", ".join([*names[:3], "…"] if len(names) > 3 else names)
+
+
 def gather_gradients(
     variables: Sequence[Variable], arrived: dict[Variable, Cotangent], is_last: bool = False
 ) -> tuple[list[Any], list[Variable]]:

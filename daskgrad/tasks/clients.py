@@ -6,8 +6,6 @@ from dask.callbacks import Callback
 from dask.config import config
 from distributed import Client, Worker, get_worker
 
-from daskgrad.tasks import observers
-
 CONNECTED = ("running", "connecting")
 OF_CLUSTER = (None, "", "dask.distributed")  # schedulers that a worker's configuration may name
 
@@ -35,14 +33,14 @@ def is_alone() -> bool:
 
 
 def is_in_line() -> bool:
-    """Whether nobody takes part in an evaluation: no cluster, callback or observer, no scheduler
-    but Dask's local ones, and no annotation of the caller's; a cluster's worker is a process like
-    others. Takes half a microsecond."""
+    """Whether nobody takes part in an evaluation: no cluster or callback, no scheduler but Dask's
+    local ones, and no annotation of the caller's; a cluster's worker is a process like others.
+    Takes half a microsecond."""
     try:
         seconds = config["daskgrad"]["inline"]["seconds"]
     except (KeyError, TypeError):
         return False
-    if Callback.active or observers.observers or dask.get_annotations():
+    if Callback.active or dask.get_annotations():
         return False
     scheduler = config.get("scheduler")
     if scheduler in dask.base.named_schedulers:

@@ -39,7 +39,10 @@ class Ran(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """One call for a value and its gradient; ``gradients`` by the ``arguments``."""
+    """One call for a value and its gradient; ``gradients`` by the ``arguments``.
+
+    ``calls``: how often a program stood for each model; None if there were tasks.
+    """
 
     name: str
     arguments: Sequence[Any]
@@ -47,6 +50,7 @@ class Evaluated(NamedTuple):
     gradients: Sequence[Any]
     start: float
     stop: float
+    calls: Mapping[str, int] | None = None
 
 
 class Observer:

@@ -12,6 +12,7 @@ import pytest
 from clusters import cluster
 from lengths import in_short
 from numpy.testing import assert_array_equal
+from probes import objective_of
 from schedulers import SCHEDULERS
 from small_models import EVIL, X, graph, term, total
 from traces import problems
@@ -105,6 +106,35 @@ def test_small_evaluations_are_reported_where_they_ran(tmp_path):
     assert stages(records, "term") == {"forward": 1, "backward": 1}
     assert {task.thread for task in records.tasks} == {records.tasks[0].thread}
     assert [run.name for run in records.runs.values()] == ["graph", "total", "term"]
+
+
+@pytest.mark.parametrize("watched", [dg.record, dg.report, dg.progress])
+def test_a_program_runs_as_one_while_somebody_watches(watched, tmp_path):
+    """It is one event, with the numbers of its models' calls."""
+    gradient = dg.value_and_grad(
+        lambda x: dg.map_sum(term, [1.0, 2.0, 3.0], x) + dg.delayed(total)(x)
+    )
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        before = [gradient(X) for _ in range(40)][-1]
+        programs = objective_of(gradient)._find()
+        count = programs.calls
+        with watched(
+            *{dg.record: ["fit"], dg.report: files(tmp_path)[:1]}.get(watched, [])
+        ) as records:
+            after = [gradient(X) for _ in range(5)][-1]
+    assert programs.calls == count + 5 > 5
+    assert_array_equal(after[1], before[1])
+    if watched is dg.record:
+        assert [row.value for row in records.shown] == [before[0]] * 5
+    if watched is dg.report:
+        assert not records.tasks
+        assert records.call_count == 5
+        assert {name: costs.counts["program"] for name, costs in records.models.items()} == {
+            "term-total": 0,
+            "term": 15,
+            "total": 5,
+        }
+        assert [run.name for run in records.runs.values()] == ["term, total"]
 
 
 @pytest.mark.parametrize("seconds", [0, 1e-9, 60.0])

@@ -25,7 +25,8 @@ class Way(NamedTuple):
     """A program for one way through the model's branches, and the structure of its value.
 
     ``asked``: the numbers of the arrays with rows as cotangents; ``tape_nbytes``: of arrays that
-    the tape holds for such a call; ``context``: a whole evaluation runs in it.
+    the tape holds for such a call; ``context``: a whole evaluation runs in it; ``name`` and
+    ``calls``: its name and the numbers of its models' calls, for observers.
     """
 
     program: Program
@@ -33,6 +34,8 @@ class Way(NamedTuple):
     asked: Sequence[int]
     tape_nbytes: int = 0
     context: Any = None
+    name: str = ""
+    calls: Any = None
 
 
 class BatchProgram(NamedTuple):

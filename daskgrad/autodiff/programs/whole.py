@@ -131,10 +131,12 @@ class Whole(Programs):
         otherwise: Callable[[], Any],
         out: Any,
         watch: References | None,
+        note: Callable[[Way], None] | None = None,
     ) -> Any:
         """The result of ``otherwise()``, by a program if there is one for such arguments.
 
-        ``out``: arrays for the gradient; ``watch``: has seen no change just now.
+        ``out``: arrays for the gradient; ``watch``: has seen no change just now; ``note`` hears
+        which program gave the result.
         """
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
@@ -156,7 +158,7 @@ class Whole(Programs):
             own_watch = known.entry.watch
             if own_watch is watch or not own_watch.has_changed():
                 inputs = leaves if known.are_leaves else known.inputs(leaves)
-                result = self._by_program(known.entry, inputs, storage)
+                result = self._by_program(known.entry, inputs, storage, note)
                 if result is FAILED:
                     return otherwise()
                 if result is not None:
@@ -192,7 +194,11 @@ class Whole(Programs):
         return result
 
     def _by_program(
-        self, entry: Entry, inputs: Sequence[Any], storage: Sequence[Any] | None = None
+        self,
+        entry: Entry,
+        inputs: Sequence[Any],
+        storage: Sequence[Any] | None = None,
+        note: Callable[[Way], None] | None = None,
     ) -> Any:
         """The results of a program, in arrays that nobody else has, or in ``storage``; None if
         there is none for this data; FAILED after any error or warning of NumPy's: the ordinary way
@@ -209,6 +215,8 @@ class Whole(Programs):
                 continue
             except Exception:
                 return FAILED
+            if note is not None:
+                note(way)
             if storage is None:
                 for number in range(1, len(outputs)):
                     if type(outputs[number]) is np.ndarray:
@@ -245,7 +253,8 @@ class Whole(Programs):
         uses_blas = " @ " in way.program.source.text or not all(
             map(is_without_blas, way.program.constants.values())
         )
-        return way._replace(context=fun.context if uses_blas else None)
+        context = fun.context if uses_blas else None
+        return way._replace(context=context, name=fun.name, calls=fun.calls)
 
 
 def on_tapes(call: Callable[[], Any]) -> Any:
