@@ -7,12 +7,15 @@ calls on variables; on other nodes it is an error with advice.
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
+from daskgrad.autodiff.tape.boxes import package_of
+from daskgrad.autodiff.tape.questions import is_users
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
 from daskgrad.autodiff.values.trees import map_leaves
@@ -51,10 +54,13 @@ IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis
 FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
+ASKING = ("abc", "numpy", "functools", "typing")  # packages that ask for their caller
+
 MOST_MODELS = 512  # of functions that are kept: one may be made for one call, as by np.frompyfunc
 
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
+INSTANCE = "what depends on the type stands in that function"
 AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
 
 
@@ -261,6 +267,23 @@ class ArrayOperators:
         if spec:
             raise refusal(self, "formatting")
         return repr(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class of the value for a user's ``isinstance``; TypeError if it is not here."""
+        frame: Any = sys._getframe(1)
+        while package_of(frame) in ASKING:
+            frame = frame.f_back
+        return self.class_of_value() if is_users(package_of(frame)) else type(self)
+
+    def class_of_value(self) -> type:
+        if not self.is_here:
+            raise refusal(self, "isinstance() or type()", INSTANCE)
+        return self.value_here().__class__
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """As an object of its own class; pickle would ask for the value's."""
+        return object.__new__, (type(self),), self.__getstate__()
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet

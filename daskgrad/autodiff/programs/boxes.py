@@ -282,7 +282,10 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """The answer for isinstance: data is an array or number, as on the tape."""
+        """The type of the array or number, for ``isinstance``; for the package's rules, too."""
+        return type(HIDDEN.__get__(self))
+
+    def class_of_value(self) -> type:
         return type(HIDDEN.__get__(self))
 
     shape = property(lambda self: np.shape(HIDDEN.__get__(self)))

@@ -5,8 +5,12 @@
 array knows the boxes of arrays that share its memory.
 
 Methods of arrays work if a traced function does the same; the others tell what to write.
+
+Questions about its type have the answer of the array or number within: a model takes the branch
+that it takes without derivatives.
 """
 
+import _collections_abc
 import importlib.util
 import itertools
 import sys
@@ -297,10 +301,38 @@ Autograds: Any = numpy_boxes.ArrayBox
 CALL = anp.sin.__code__  # autograd's wrapper of each primitive
 
 
-class ArrayBox(Autograds):
+BASES = type.__dict__["__mro__"].__get__
+
+
+class BoxType(type):
+    """The type of array boxes. Abstract classes (``Sized``, ``Iterable``, ``Hashable``) look into
+    its bases for methods; they find none, and so answer by ``__class__`` alone."""
+
+    @property
+    def __mro__(cls) -> tuple[type, ...]:
+        is_abstract = sys._getframe(1).f_code is _collections_abc._check_methods.__code__
+        return () if is_abstract else BASES(cls)
+
+
+class ArrayBox(Autograds, metaclass=BoxType):
     """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
 
     __slots__ = ("__weakref__", "sharing")
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The type of the array or number, for ``isinstance``; the tracer's code sees a box."""
+        is_tracer = package_of(sys._getframe(1)) in TRACERS
+        return type(self) if is_tracer else self.class_of_value()
+
+    def class_of_value(self) -> type:
+        value = inmost(self)
+        return value.class_of_value() if isinstance(value, ArrayBox) else type(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise TypeError(f"a traced number (an ArrayBox) is not iterable, {place_in_model()}")
+        return (self[number] for number in range(len(self)))
 
     def __init__(self, value: Any, trace: int, node: Any):
         self._value = value  # type: ignore[misc]

@@ -1,0 +1,198 @@
+"""Questions: ``type(x)`` and ``hasattr(x, name)`` in a model, answered for the value within a box.
+
+``isinstance`` asks for ``__class__``, with which boxes answer; these two builtins do not. So their
+calls in the code of a model, and in all code to which it refers, become calls of the functions
+here. Each function stays the object that it is, and gets other code once; for all values but boxes
+and nodes it does what it did.
+"""
+
+import dis
+import functools
+import operator
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from autograd.tracer import isbox
+
+from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS
+from daskgrad.autodiff.values.descriptions import function_name
+from daskgrad.autodiff.values.trees import codes_in, held_by
+
+PREFIX = "daskgrad_"  # of the names by which such code finds the functions, among its globals
+LARGEST = 255  # argument of one instruction
+FEW = 64  # elements of a list or dict
+LASTING = {*LIBRARIES, *TRACERS, *sys.stdlib_module_names}  # packages that hold no models
+LASTING |= {"dask", "distributed", "jax", "torch", "optree", "cloudpickle"}
+LASTING |= {"IPython", "ipykernel", "_pytest", "pluggy", "rich"}  # they show objects
+CONTAINERS = (list, tuple, set, frozenset, dict)
+INNER = ("fget", "func", "__wrapped__", "__func__")
+WRAPPERS = (property, staticmethod, classmethod, functools.cached_property)
+WRAPPERS += (type(functools.lru_cache(len)),)
+
+
+def type_of(*args: Any, **keywords: Any) -> Any:
+    """Python's ``type``; of a box or a node, the type of its value."""
+    if len(args) == 1:
+        kind = type(args[0])
+        return args[0].class_of_value() if is_answering(kind) else kind
+    if len(args) == 3:  # a new class, whose module Python takes from the caller
+        args = (*args[:2], {"__module__": sys._getframe(1).f_globals["__name__"], **args[2]})
+    return type(*args, **keywords)
+
+
+def has_attribute(thing: Any, name: str) -> bool:
+    """Python's ``hasattr``; of a box or a node, that of its value."""
+    if not is_answering(type(thing)):
+        return hasattr(thing, name)
+    return hasattr(thing.class_of_value(), name) or (not isbox(thing) and hasattr(thing, name))
+
+
+def is_answering(kind: Any) -> bool:
+    """Whether the objects of a class stand for values, with whose class they answer."""
+    return hasattr(kind, "class_of_value")
+
+
+FUNCTIONS: dict[str, Callable] = {"type": type_of, "hasattr": has_attribute}
+
+
+# --------------------------------------------------------------------------- what a model refers to
+
+
+class Link(NamedTuple):
+    """A function that a global name refers to, or (without a name) the model itself."""
+
+    namespace: dict[str, Any]
+    name: str | None
+    reference: weakref.ref
+    code: types.CodeType
+
+    def is_there(self) -> bool:
+        """Whether the name still refers to the function, which has still this code."""
+        namespace, name, reference, code = self
+        fun = reference()
+        is_same = fun is not None and (name is None or namespace.get(name) is fun)
+        return is_same and fun.__code__ is code
+
+
+_links: weakref.WeakKeyDictionary[Any, list[Link]] = weakref.WeakKeyDictionary()
+
+
+def answer(fun: Any) -> None:
+    """Has the code of a function, and of all to which it refers, ask here."""
+    try:
+        links = _links.get(fun)
+        if links is None or not all([link.is_there() for link in links]):
+            _links[fun] = follow(fun)
+    except TypeError:  # it has no weak references, or no hash
+        follow(fun)
+
+
+def follow(start: Any) -> list[Link]:
+    functions: list[tuple[dict[str, Any], str | None, types.FunctionType]] = []
+    if isinstance(start, types.FunctionType):
+        functions.append(({}, None, start))
+    seen: dict[int, Any] = {}
+    things = [start]
+    while things:
+        thing = things.pop()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing
+        if isinstance(thing, types.FunctionType):
+            things += held_by(thing)
+            if is_users(thing.__globals__.get("__name__")):
+                ask_here(thing)
+                known = things_named(thing)
+                functions += [item for item in known if isinstance(item[2], types.FunctionType)]
+                things += [item[2] for item in known]
+        else:
+            things += parts_of(thing)
+    return [Link(space, name, weakref.ref(fun), fun.__code__) for space, name, fun in functions]
+
+
+def is_users(module: Any) -> bool:
+    """Whether a module may hold models or what they call."""
+    return isinstance(module, str) and module.split(".")[0] not in LASTING
+
+
+def things_named(fun: types.FunctionType) -> list[tuple[dict[str, Any], str, Any]]:
+    """The globals that a function names, and attributes of modules that it may name."""
+    names = {name for code in codes_in(fun.__code__) for name in code.co_names}
+    spaces = [fun.__globals__]
+    for name in names & fun.__globals__.keys():
+        thing = fun.__globals__[name]
+        if isinstance(thing, types.ModuleType) and is_users(thing.__name__):
+            spaces.append(vars(thing))
+    return [(space, name, space[name]) for space in spaces for name in names & space.keys()]
+
+
+def parts_of(thing: Any) -> Iterable[Any]:
+    """The things in an object, a class or a container that may have code."""
+    if isinstance(thing, types.MethodType):
+        return thing.__func__, thing.__self__
+    if isinstance(thing, functools.partial):
+        return thing.func, thing.args, thing.keywords
+    if isinstance(thing, WRAPPERS):
+        return [getattr(thing, name) for name in INNER if hasattr(thing, name)]
+    if isinstance(thing, CONTAINERS):
+        elements = thing.values() if isinstance(thing, dict) else thing
+        return elements if len(thing) <= FEW else ()
+    if isinstance(thing, type):
+        bases = [base for base in BASES(thing) if is_users(base.__module__)]
+        return [member for base in bases for member in vars(base).values()]
+    kind = type(thing)
+    is_ours = kind.__module__.startswith("daskgrad.") and not hasattr(kind, "__dask_graph__")
+    if is_ours or is_users(kind.__module__):
+        return kind, *getattr(thing, "__dict__", {}).values()
+    return ()
+
+
+# ------------------------------------------------------------------------------ other code
+
+
+def ask_here(fun: types.FunctionType) -> None:
+    """Gives a function code that asks here, if it calls one of the builtins."""
+    names = [
+        name
+        for name in FUNCTIONS.keys() - fun.__globals__.keys()
+        if any([name in code.co_names for code in codes_in(fun.__code__)])
+    ]
+    if names:
+        code = asking_here(fun.__code__, names, function_name(fun))
+        if code is not fun.__code__:
+            for name in names:
+                fun.__globals__[PREFIX + name] = FUNCTIONS[name]
+            fun.__code__ = code
+
+
+def asking_here(code: types.CodeType, names: list[str], model: str) -> types.CodeType:
+    """The code with the functions here in the place of the builtins that it calls; itself if there
+    is no such call."""
+    inner = [
+        asking_here(each, names, model) if isinstance(each, types.CodeType) else each
+        for each in code.co_consts
+    ]
+    known, raw = list(code.co_names), bytearray(code.co_code)
+    for step in dis.get_instructions(code):
+        if step.opname != "LOAD_GLOBAL" or step.argval not in names:
+            continue
+        is_called = step.arg & 1  # the instruction makes room for a call
+        if not is_called:
+            continue
+        name = PREFIX + step.argval
+        if name not in known:
+            known.append(name)
+        place = known.index(name) << 1 | 1
+        if max(place, step.arg) > LARGEST:
+            raise TypeError(
+                f"{model!r} calls {step.argval}() in {code.co_filename}:{code.co_firstlineno}, "
+                f"which may ask about a traced value, and has too many names for another answer; "
+                f"write isinstance(x, np.ndarray), or move the question to a function of its own"
+            )
+        raw[step.offset + 1] = place
+    if len(known) == len(code.co_names) and all(map(operator.is_, inner, code.co_consts)):
+        return code
+    return code.replace(co_code=bytes(raw), co_names=tuple(known), co_consts=tuple(inner))
