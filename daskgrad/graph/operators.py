@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
-from daskgrad.autodiff.tape.boxes import package_of
+from daskgrad.autodiff.tape.boxes import StandIn, package_of
+from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY
 from daskgrad.autodiff.tape.questions import is_users
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
@@ -181,7 +182,7 @@ def last_of(node: Any) -> Any:
     return getattr(node, "stands_for", node)
 
 
-class ArrayOperators:
+class ArrayOperators(metaclass=StandIn):
     """The operators, functions and methods of arrays, for nodes."""
 
     record: Callable[..., Any]
@@ -222,6 +223,11 @@ class ArrayOperators:
             raise refusal(self, f"{path}, which writes into an array,", "np.where")
         if function in TO_TEXT:
             raise refusal(self, path)
+        if function in OF_MEMORY:
+            raise TypeError(
+                f"{path} asks for the memory of {self!r}, which is not shared between models; ask "
+                f"within a model, dg.delayed(fun)"
+            )
         if function in OF_VALUES:
             return with_values(path, f"dg.delayed({path})(node)", function, *args, **kwargs)
         require_no_out(self, path, args, place_of_out(function))

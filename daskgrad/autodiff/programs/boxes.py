@@ -36,7 +36,7 @@ from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
 from daskgrad.autodiff.tape.boxes import advice_here, place_here, place_in_model, trace_numbers
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
-from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
+from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY, call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
 from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
@@ -165,7 +165,6 @@ BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
 STATIC |= {type, isinstance}
 OF_LAYOUT = {"flags", "nbytes", "base", "strides", "itemsize"}
-OF_MEMORY = {np.shares_memory, np.may_share_memory}
 LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
 TYPED = {tangent_of, require_array, places_of, rule_calls.shape_of, rule_calls.fit, vspace}
@@ -450,7 +449,7 @@ for name in (*BINARY, *LOGICAL):
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
 for name in (*BINARY, *LOGICAL, "pow", "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
-for name in "float int complex index array str format repr reduce setitem".split():
+for name in "float int complex index array str format repr reduce_ex setitem".split():
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
 

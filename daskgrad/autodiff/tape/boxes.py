@@ -178,6 +178,7 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "__format__": TEXT,
     "item assignment": ASSIGNMENT,
     "float() argument": NUMBER,
+    "JSON serializable": NUMBER,
     "must be real number": NUMBER,
     "ArrayBox": "",
     "dtype('O')": "",
@@ -304,9 +305,10 @@ CALL = anp.sin.__code__  # autograd's wrapper of each primitive
 BASES = type.__dict__["__mro__"].__get__
 
 
-class BoxType(type):
-    """The type of array boxes. Abstract classes (``Sized``, ``Iterable``, ``Hashable``) look into
-    its bases for methods; they find none, and so answer by ``__class__`` alone."""
+class StandIn(type):
+    """The type of classes whose objects stand for values. Abstract classes (``Sized``,
+    ``Iterable``, ``Hashable``) look for methods in their bases; they find none, and so answer by
+    ``__class__`` alone."""
 
     @property
     def __mro__(cls) -> tuple[type, ...]:
@@ -314,7 +316,7 @@ class BoxType(type):
         return () if is_abstract else BASES(cls)
 
 
-class ArrayBox(Autograds, metaclass=BoxType):
+class ArrayBox(Autograds, metaclass=StandIn):
     """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
 
     __slots__ = ("__weakref__", "sharing")
@@ -328,6 +330,11 @@ class ArrayBox(Autograds, metaclass=BoxType):
     def class_of_value(self) -> type:
         value = inmost(self)
         return value.class_of_value() if isinstance(value, ArrayBox) else type(value)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """As an object of its own class; pickle would ask for the value's."""
+        _, _, *state = super().__reduce_ex__(protocol)
+        return object.__new__, (type(self),), *state
 
     def __iter__(self) -> Iterator[Any]:
         if not self.ndim:
@@ -449,11 +456,14 @@ ARRAY_METHODS = {
 
 
 def missing(name: str) -> property:
-    """An attribute that boxes lack; its error tells what to write."""
+    """An attribute that boxes lack. The error tells what to write; for ``getattr`` with another
+    value it is no AttributeError, since an array has the attribute."""
 
     def refuse(box: Any) -> Any:
+        if type(box) is not ArrayBox or not hasattr(box.class_of_value(), name):
+            raise AttributeError(name)
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
-        raise AttributeError(
+        raise TypeError(
             f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
             f"array's; write {instead}dg.value(x).{name}, which has no derivative"
         )
@@ -478,7 +488,7 @@ def install_array_boxes() -> None:
     """Has the tracer make boxes of this kind for arrays."""
     for name, method in ARRAY_METHODS.items():
         setattr(Autograds, name, method)
-    for name in dir(np.ndarray):
+    for name in {*dir(np.ndarray), *dir(np.float64)}:
         if not (name.startswith("_") or hasattr(ArrayBox, name)):
             setattr(ArrayBox, name, missing(name))
     ArrayBox._typ = property(series_type)

@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from autograd.tracer import isbox
+import numpy as np
 
-from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS
+from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS, StandIn
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import codes_in, held_by
 
@@ -37,7 +37,7 @@ def type_of(*args: Any, **keywords: Any) -> Any:
     """Python's ``type``; of a box or a node, the type of its value."""
     if len(args) == 1:
         kind = type(args[0])
-        return args[0].class_of_value() if is_answering(kind) else kind
+        return args[0].class_of_value() if type(kind) is StandIn else kind
     if len(args) == 3:  # a new class, whose module Python takes from the caller
         args = (*args[:2], {"__module__": sys._getframe(1).f_globals["__name__"], **args[2]})
     return type(*args, **keywords)
@@ -45,14 +45,11 @@ def type_of(*args: Any, **keywords: Any) -> Any:
 
 def has_attribute(thing: Any, name: str) -> bool:
     """Python's ``hasattr``; of a box or a node, that of its value."""
-    if not is_answering(type(thing)):
-        return hasattr(thing, name)
-    return hasattr(thing.class_of_value(), name) or (not isbox(thing) and hasattr(thing, name))
-
-
-def is_answering(kind: Any) -> bool:
-    """Whether the objects of a class stand for values, with whose class they answer."""
-    return hasattr(kind, "class_of_value")
+    if type(type(thing)) is StandIn:
+        kind = thing.class_of_value()
+        if issubclass(kind, np.ndarray | np.generic):  # no container in a node
+            return hasattr(kind, name)
+    return hasattr(thing, name)
 
 
 FUNCTIONS: dict[str, Callable] = {"type": type_of, "hasattr": has_attribute}

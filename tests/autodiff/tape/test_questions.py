@@ -1,0 +1,191 @@
+"""A model that asks for the type of its argument takes the branch that it takes without daskgrad."""
+
+import collections.abc
+import functools
+import numbers
+import pickle
+import typing
+
+import numpy as np
+import pytest
+from inputs import C, X
+from numpy.testing import assert_allclose, assert_array_equal
+
+import daskgrad as dg
+from daskgrad.autodiff.tape import questions
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+TABLE = np.outer(X, C)
+
+
+@functools.singledispatch
+def dispatched(x):
+    return 2
+
+
+@dispatched.register(np.ndarray)
+def of_array(x):
+    return 3
+
+
+@dispatched.register(float)
+def of_float(x):
+    return 4
+
+
+def matched(x):
+    match x:
+        case np.ndarray():
+            return 2
+        case float():
+            return 3
+    return 4
+
+
+def iterates(x):
+    try:
+        iter(x)
+    except TypeError:
+        return False
+    return True
+
+
+def has_length(x):
+    try:
+        len(x)
+    except TypeError:
+        return False
+    return True
+
+
+class Rates:
+    """An object with a method, a property and a class method that ask."""
+
+    def is_array(self, x):
+        return type(x) is np.ndarray
+
+    @classmethod
+    def is_float(cls, x):
+        return type(x) in (float, np.float64)
+
+    @property
+    def ask(self):
+        return lambda x: type(x).__name__ == "ndarray"
+
+
+RATES = Rates()
+
+
+def helper(x):
+    return type(x) is np.ndarray
+
+
+def nested(x):
+    return [type(v) is np.float64 for v in (x, x * 2.0)].count(True)
+
+
+QUESTIONS = {
+    "isinstance ndarray": lambda x: isinstance(x, np.ndarray),
+    "isinstance float": lambda x: isinstance(x, float),
+    "isinstance generic": lambda x: isinstance(x, np.generic),
+    "isinstance floating": lambda x: isinstance(x, np.floating | int),
+    "isinstance list": lambda x: isinstance(x, list | tuple),
+    "isinstance Number": lambda x: isinstance(x, numbers.Number),
+    "isinstance Real": lambda x: isinstance(x, numbers.Real),
+    "isinstance Iterable": lambda x: isinstance(x, collections.abc.Iterable),
+    "isinstance Sequence": lambda x: isinstance(x, collections.abc.Sequence),
+    "isinstance Sized": lambda x: isinstance(x, collections.abc.Sized),
+    "isinstance Container": lambda x: isinstance(x, collections.abc.Container),
+    "isinstance Collection": lambda x: isinstance(x, collections.abc.Collection),
+    "isinstance Hashable": lambda x: isinstance(x, collections.abc.Hashable),
+    "isinstance Callable": lambda x: isinstance(x, collections.abc.Callable),
+    "isinstance SupportsFloat": lambda x: isinstance(x, typing.SupportsFloat),
+    "np.isscalar": np.isscalar,
+    "np.ndim": np.ndim,
+    "np.size": np.size,
+    "np.iterable": np.iterable,
+    "iter": iterates,
+    "len": has_length,
+    "callable": callable,
+    "type is": lambda x: type(x) is np.ndarray,
+    "type is not": lambda x: type(x) is not np.float64,
+    "type ==": lambda x: type(x) == np.float64,
+    "type !=": lambda x: type(x) != np.ndarray,
+    "type in a tuple": lambda x: type(x) in (float, np.ndarray),
+    "type in a set": lambda x: type(x) in {int, np.float64},
+    "type as a key": lambda x: {np.ndarray: 2, np.float64: 3}.get(type(x), 4),
+    "name of the type": lambda x: type(x).__name__ == "ndarray",
+    "issubclass": lambda x: issubclass(type(x), np.ndarray),
+    "issubdtype of the type": lambda x: type(x) is np.ndarray or np.issubdtype(type(x), np.floating),
+    "__class__": lambda x: x.__class__ is np.ndarray,
+    "__class__.__name__": lambda x: len(x.__class__.__name__),
+    "singledispatch": dispatched,
+    "match": matched,
+    "hasattr __len__": lambda x: hasattr(x, "__len__"),
+    "hasattr __iter__": lambda x: hasattr(x, "__iter__"),
+    "hasattr __array__": lambda x: hasattr(x, "__array__"),
+    "hasattr __float__": lambda x: hasattr(x, "__float__"),
+    "hasattr flags": lambda x: hasattr(x, "flags"),
+    "hasattr shape": lambda x: hasattr(x, "shape"),
+    "hasattr is_integer": lambda x: hasattr(x, "is_integer"),
+    "hasattr tolist": lambda x: hasattr(x, "tolist"),
+    "hasattr append": lambda x: hasattr(x, "append"),
+    "dtype.kind": lambda x: x.dtype.kind == "f",
+    "is None": lambda x: x is None,
+    "result_type": lambda x: np.result_type(x) == np.float64,
+    "issubdtype": lambda x: np.issubdtype(x.dtype, np.floating),
+    "shares_memory": lambda x: np.shares_memory(x, np.reshape(x, (-1,))),
+    "may_share_memory": lambda x: np.may_share_memory(x, x * 2.0),
+    "in a helper": helper,
+    "in a method": lambda x: RATES.is_array(x),
+    "in a class method": lambda x: Rates.is_float(x),
+    "in a property": lambda x: RATES.ask(x),
+    "in a comprehension": nested,
+    "in a partial": functools.partial(lambda kind, x: type(x) is kind, np.ndarray),
+}
+# an array, a number and an array without axes
+PARTS = ((1.0, lambda x: x), (7.0, lambda x: x[1]), (50.0, lambda x: np.reshape(x[0], ())))
+
+
+ITEMS, WEIGHTS = np.tile(X, (16, 1)), np.arange(16.0)
+
+
+def last(fun, count=14):
+    return [fun() for _ in range(count)][-1]
+
+
+def gradient_of_sum(model, items):
+    """The mean value and gradient of many items."""
+    value, gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))(X)
+    return value / len(items), gradient / len(items)
+
+
+def value_and_tangents(fun):
+    pairs = [dg.jvp(dg.delayed(fun), (X,), (row,)) for row in np.eye(3)]
+    return pairs[0][0], np.stack([tangent for _, tangent in pairs])
+
+
+WAYS = {
+    "tape": lambda fun: dg.value_and_grad(dg.delayed(fun, compile=False))(X),
+    "program": lambda fun: last(lambda: dg.value_and_grad(dg.delayed(fun))(X)),
+    "vouched": lambda fun: last(lambda: dg.value_and_grad(dg.delayed(fun, compile=True))(X)),
+    "jvp": value_and_tangents,
+    "hvp": lambda fun: (fun(X), dg.hvp(dg.delayed(fun), (X,), (X,))[1][0]),
+    "batch": lambda fun: last(lambda: gradient_of_sum(lambda a, x: fun(x), ITEMS), 3),
+    "items": lambda fun: last(lambda: gradient_of_sum(lambda a, x: fun(a) / fun(X) * fun(x), ITEMS), 3),
+    "between models": lambda fun: last(lambda: dg.value_and_grad(fun)(X)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_branch_is_that_of_plain_values(name, way):
+    ask = QUESTIONS[name]
+
+    def factor(x):
+        return 1.0 + sum([weight * ask(part(x)) for weight, part in PARTS])
+
+    value, gradient = WAYS[way](lambda x: factor(x) * np.sum(x**2))
+    assert_allclose(value, factor(X) * np.sum(X**2))
+    assert_allclose(gradient, factor(X) * 2.0 * X)
