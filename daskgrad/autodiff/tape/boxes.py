@@ -303,6 +303,7 @@ CALL = anp.sin.__code__  # autograd's wrapper of each primitive
 
 
 BASES = type.__dict__["__mro__"].__get__
+OF_ABSTRACT = vars(_collections_abc)["_check_methods"].__code__
 
 
 class StandIn(type):
@@ -312,7 +313,7 @@ class StandIn(type):
 
     @property
     def __mro__(cls) -> tuple[type, ...]:
-        is_abstract = sys._getframe(1).f_code is _collections_abc._check_methods.__code__
+        is_abstract = sys._getframe(1).f_code is OF_ABSTRACT
         return () if is_abstract else BASES(cls)
 
 

@@ -22,15 +22,15 @@ from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import codes_in, held_by
 
 PREFIX = "daskgrad_"  # of the names by which such code finds the functions, among its globals
-LARGEST = 255  # argument of one instruction
+MOST_NAMES = 128  # that one instruction can tell apart
 FEW = 64  # elements of a list or dict
 LASTING = {*LIBRARIES, *TRACERS, *sys.stdlib_module_names}  # packages that hold no models
 LASTING |= {"dask", "distributed", "jax", "torch", "optree", "cloudpickle"}
 LASTING |= {"IPython", "ipykernel", "_pytest", "pluggy", "rich"}  # they show objects
 CONTAINERS = (list, tuple, set, frozenset, dict)
 INNER = ("fget", "func", "__wrapped__", "__func__")
-WRAPPERS = (property, staticmethod, classmethod, functools.cached_property)
-WRAPPERS += (type(functools.lru_cache(len)),)
+WRAPPERS: tuple[type, ...] = (property, staticmethod, classmethod, functools.cached_property)
+WRAPPERS = (*WRAPPERS, type(functools.lru_cache(len)))
 
 
 def type_of(*args: Any, **keywords: Any) -> Any:
@@ -69,7 +69,7 @@ class Link(NamedTuple):
     def is_there(self) -> bool:
         """Whether the name still refers to the function, which has still this code."""
         namespace, name, reference, code = self
-        fun = reference()
+        fun: Any = reference()
         is_same = fun is not None and (name is None or namespace.get(name) is fun)
         return is_same and fun.__code__ is code
 
@@ -173,23 +173,24 @@ def asking_here(code: types.CodeType, names: list[str], model: str) -> types.Cod
         for each in code.co_consts
     ]
     known, raw = list(code.co_names), bytearray(code.co_code)
-    for step in dis.get_instructions(code):
-        if step.opname != "LOAD_GLOBAL" or step.argval not in names:
-            continue
-        is_called = step.arg & 1  # the instruction makes room for a call
-        if not is_called:
-            continue
-        name = PREFIX + step.argval
-        if name not in known:
-            known.append(name)
-        place = known.index(name) << 1 | 1
-        if max(place, step.arg) > LARGEST:
-            raise TypeError(
-                f"{model!r} calls {step.argval}() in {code.co_filename}:{code.co_firstlineno}, "
-                f"which may ask about a traced value, and has too many names for another answer; "
-                f"write isinstance(x, np.ndarray), or move the question to a function of its own"
-            )
-        raw[step.offset + 1] = place
-    if len(known) == len(code.co_names) and all(map(operator.is_, inner, code.co_consts)):
+    for name in names:
+        uses = [
+            s for s in dis.get_instructions(code) if s.opcode in dis.hasname and s.argval == name
+        ]
+        # the last bit says that the instruction makes room for a call
+        calls = [step for step in uses if step.opname == "LOAD_GLOBAL" and (step.arg or 0) & 1]
+        if calls and len(calls) == len(uses):
+            known[known.index(name)] = PREFIX + name
+        elif calls:
+            known.append(PREFIX + name)
+        for step in calls if len(calls) < len(uses) else ():
+            if len(known) > MOST_NAMES:
+                raise TypeError(
+                    f"{model!r} calls {name}() in {code.co_filename}:{code.co_firstlineno}, which "
+                    f"may ask about a traced value, and has too many names for another answer; "
+                    f"write isinstance(x, np.ndarray), or ask in a function of its own"
+                )
+            raw[step.offset + 1] = (len(known) - 1) << 1 | 1
+    if known == list(code.co_names) and all(map(operator.is_, inner, code.co_consts)):
         return code
     return code.replace(co_code=bytes(raw), co_names=tuple(known), co_consts=tuple(inner))

@@ -1,18 +1,17 @@
-"""A model that asks for the type of its argument takes the branch that it takes without daskgrad."""
+"""A model that asks for the type of its argument takes the branch that it takes on arrays."""
 
 import collections.abc
 import functools
 import numbers
-import pickle
+import types
 import typing
 
 import numpy as np
 import pytest
 from inputs import C, X
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import daskgrad as dg
-from daskgrad.autodiff.tape import questions
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -110,14 +109,16 @@ QUESTIONS = {
     "callable": callable,
     "type is": lambda x: type(x) is np.ndarray,
     "type is not": lambda x: type(x) is not np.float64,
-    "type ==": lambda x: type(x) == np.float64,
-    "type !=": lambda x: type(x) != np.ndarray,
+    "type ==": lambda x: type(x) == np.float64,  # noqa: E721
+    "type !=": lambda x: type(x) != np.ndarray,  # noqa: E721
     "type in a tuple": lambda x: type(x) in (float, np.ndarray),
     "type in a set": lambda x: type(x) in {int, np.float64},
     "type as a key": lambda x: {np.ndarray: 2, np.float64: 3}.get(type(x), 4),
     "name of the type": lambda x: type(x).__name__ == "ndarray",
     "issubclass": lambda x: issubclass(type(x), np.ndarray),
-    "issubdtype of the type": lambda x: type(x) is np.ndarray or np.issubdtype(type(x), np.floating),
+    "issubdtype of the type": lambda x: (
+        type(x) is np.ndarray or np.issubdtype(type(x), np.floating)
+    ),
     "__class__": lambda x: x.__class__ is np.ndarray,
     "__class__.__name__": lambda x: len(x.__class__.__name__),
     "singledispatch": dispatched,
@@ -134,7 +135,7 @@ QUESTIONS = {
     "dtype.kind": lambda x: x.dtype.kind == "f",
     "is None": lambda x: x is None,
     "result_type": lambda x: np.result_type(x) == np.float64,
-    "issubdtype": lambda x: np.issubdtype(x.dtype, np.floating),
+    "issubdtype of dtype": lambda x: np.issubdtype(x.dtype, np.floating),
     "shares_memory": lambda x: np.shares_memory(x, np.reshape(x, (-1,))),
     "may_share_memory": lambda x: np.may_share_memory(x, x * 2.0),
     "in a helper": helper,
@@ -173,7 +174,9 @@ WAYS = {
     "jvp": value_and_tangents,
     "hvp": lambda fun: (fun(X), dg.hvp(dg.delayed(fun), (X,), (X,))[1][0]),
     "batch": lambda fun: last(lambda: gradient_of_sum(lambda a, x: fun(x), ITEMS), 3),
-    "items": lambda fun: last(lambda: gradient_of_sum(lambda a, x: fun(a) / fun(X) * fun(x), ITEMS), 3),
+    "items": lambda fun: last(
+        lambda: gradient_of_sum(lambda a, x: fun(a) / fun(X) * fun(x), ITEMS), 3
+    ),
     "between models": lambda fun: last(lambda: dg.value_and_grad(fun)(X)),
 }
 
@@ -189,3 +192,78 @@ def test_the_branch_is_that_of_plain_values(name, way):
     value, gradient = WAYS[way](lambda x: factor(x) * np.sum(x**2))
     assert_allclose(value, factor(X) * np.sum(X**2))
     assert_allclose(gradient, factor(X) * 2.0 * X)
+
+
+def gradient(fun):
+    return dg.grad(dg.delayed(fun))(X)
+
+
+def defined(source, **names):
+    """A function ``model`` in a module of its own."""
+    module = types.ModuleType("models_that_ask")
+    vars(module).update(np=np, **names)
+    exec(source, vars(module))
+    return module
+
+
+def test_a_function_that_is_defined_again_is_answered_again():
+    module = defined("def model(x): return np.sum(x) * helper(x)", helper=lambda x: 2.0)
+    model = dg.delayed(module.model)
+    assert_allclose(dg.grad(model)(X), np.full(3, 2.0))
+    module.helper = lambda x: 3.0 if type(x) is np.ndarray else 4.0
+    assert_allclose(dg.grad(model)(X), np.full(3, 3.0))
+    module.helper.__code__ = (lambda x: 5.0 if type(x) is np.ndarray else 6.0).__code__
+    assert_allclose(dg.grad(model)(X), np.full(3, 5.0))
+
+
+def test_code_that_asks_about_other_things_does_what_it_did():
+    source = """
+def model(x):
+    class Meta(type): pass
+    made = type("Made", (), {})
+    assert isinstance(made, type) and type(made) is type and type(made()) is made
+    assert made.__module__ == __name__ and Meta("Other", (), {}).__module__ == __name__
+    assert type(type) is type and hasattr(made, "__doc__") and not hasattr(made(), "data")
+    return np.sum(x)
+"""
+    module = defined(source)
+    module.model(X)
+    assert_allclose(gradient(module.model), np.ones(3))
+
+
+def test_a_name_of_the_module_is_no_builtin():
+    module = defined("def model(x): return np.sum(x) * type(x)", type=lambda x: 3.0)
+    assert_allclose(gradient(module.model), np.full(3, 3.0))
+
+
+def test_code_with_too_many_names_says_what_to_write():
+    names = [f"name_{number}" for number in range(130)]
+    source = f"def model(x): return np.sum(x) if type(x) is np.ndarray else {' + '.join(names)}"
+    assert_allclose(gradient(defined(source).model), np.ones(3))
+    source += ".type"
+    with pytest.raises(TypeError, match=r"'model' calls type\(\).*write isinstance\(x, np.ndarray"):
+        gradient(defined(source).model)
+
+
+def test_a_number_is_not_iterable():
+    with pytest.raises(TypeError, match=r"a traced number .* is not iterable, in .*test_questions"):
+        gradient(lambda x: sum([v for v in x[0]]))
+
+
+WITHOUT_VALUE = {
+    "isinstance": lambda y: isinstance(y, np.ndarray),
+    "Iterable": lambda y: isinstance(y, collections.abc.Iterable),
+    "np.isscalar": np.isscalar,
+    "type": helper,
+    "hasattr": lambda y: hasattr(y, "__len__"),
+    "singledispatch": dispatched,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_VALUE)
+def test_a_node_without_value_says_where_to_ask(name):
+    ask, double = WITHOUT_VALUE[name], dg.delayed(lambda x: 2.0 * x, name="double")
+    with pytest.raises(TypeError, match=r"needs the value of <CallNode double>.*in that function"):
+        dg.grad(lambda x: np.sum(double(x)) * (1.0 + ask(double(x))))(X)
+    with pytest.raises(TypeError, match=r"memory of <CallNode double>.*ask within a model"):
+        dg.grad(lambda x: np.sum(x) * np.shares_memory(x, double(x)))(X)
