@@ -278,9 +278,9 @@ class ArrayOperators(metaclass=StandIn):
     def __class__(self) -> type:
         """The class of the value for a user's ``isinstance``; TypeError if it is not here."""
         frame: Any = sys._getframe(1)
-        while package_of(frame) in ASKING:
+        while (package := package_of(frame)) in ASKING:
             frame = frame.f_back
-        return self.class_of_value() if is_users(package_of(frame)) else type(self)
+        return self.class_of_value() if is_users(package) else type(self)
 
     def class_of_value(self) -> type:
         if not self.is_here:

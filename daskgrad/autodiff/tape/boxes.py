@@ -140,7 +140,7 @@ def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
 
 
 def package_of(frame: Any) -> str:
-    return frame.f_globals.get("__name__", "").split(".")[0]
+    return frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ FEW = 64  # elements of a list or dict
 LASTING = {*LIBRARIES, *TRACERS, *sys.stdlib_module_names}  # packages that hold no models
 LASTING |= {"dask", "distributed", "jax", "torch", "optree", "cloudpickle"}
 LASTING |= {"IPython", "ipykernel", "_pytest", "pluggy", "rich"}  # they show objects
+PLAIN = {np.ndarray, type(None), bool, int, float, str, np.float64, types.ModuleType}
+PLAIN |= {types.BuiltinFunctionType, np.ufunc}
 CONTAINERS = (list, tuple, set, frozenset, dict)
 INNER = ("fget", "func", "__wrapped__", "__func__")
 WRAPPERS: tuple[type, ...] = (property, staticmethod, classmethod, functools.cached_property)
@@ -95,19 +97,27 @@ def follow(start: Any) -> list[Link]:
     things = [start]
     while things:
         thing = things.pop()
-        if id(thing) in seen:
+        if type(thing) in PLAIN or id(thing) in seen:
             continue
         seen[id(thing)] = thing
-        if isinstance(thing, types.FunctionType):
-            things += held_by(thing)
-            if is_users(thing.__globals__.get("__name__")):
-                ask_here(thing)
-                known = things_named(thing)
-                functions += [item for item in known if isinstance(item[2], types.FunctionType)]
-                things += [item[2] for item in known]
-        else:
+        if not isinstance(thing, types.FunctionType):
             things += parts_of(thing)
+            continue
+        things += held_by(thing)
+        if is_users(thing.__globals__.get("__name__")):
+            names = names_in(thing.__code__)
+            if not names.isdisjoint(FUNCTIONS):
+                ask_here(thing)
+            for space, name, value in things_named(thing.__globals__, names):
+                things.append(value)
+                if isinstance(value, types.FunctionType):
+                    functions.append((space, name, value))
     return [Link(space, name, weakref.ref(fun), fun.__code__) for space, name, fun in functions]
+
+
+@functools.lru_cache(1024)
+def names_in(code: types.CodeType) -> frozenset[str]:
+    return frozenset([name for part in codes_in(code) for name in part.co_names])
 
 
 def is_users(module: Any) -> bool:
@@ -115,15 +125,17 @@ def is_users(module: Any) -> bool:
     return isinstance(module, str) and module.split(".")[0] not in LASTING
 
 
-def things_named(fun: types.FunctionType) -> list[tuple[dict[str, Any], str, Any]]:
-    """The globals that a function names, and attributes of modules that it may name."""
-    names = {name for code in codes_in(fun.__code__) for name in code.co_names}
-    spaces = [fun.__globals__]
-    for name in names & fun.__globals__.keys():
-        thing = fun.__globals__[name]
-        if isinstance(thing, types.ModuleType) and is_users(thing.__name__):
-            spaces.append(vars(thing))
-    return [(space, name, space[name]) for space in spaces for name in names & space.keys()]
+def things_named(
+    namespace: dict[str, Any], names: Iterable[str]
+) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """The globals of these names, and attributes of modules among them."""
+    for name in names:
+        value = namespace.get(name)
+        if not isinstance(value, types.ModuleType):
+            yield namespace, name, value
+        elif is_users(value.__name__):
+            attributes = vars(value)
+            yield from [(attributes, name, attributes.get(name)) for name in names]
 
 
 def parts_of(thing: Any) -> Iterable[Any]:
