@@ -29,6 +29,7 @@ LASTING |= {"dask", "distributed", "jax", "torch", "optree", "cloudpickle"}
 LASTING |= {"IPython", "ipykernel", "_pytest", "pluggy", "rich"}  # they show objects
 PLAIN = {np.ndarray, type(None), bool, int, float, str, np.float64, types.ModuleType}
 PLAIN |= {types.BuiltinFunctionType, np.ufunc}
+FUNCTION_TYPES = (types.FunctionType, types.MethodType, functools.partial)
 CONTAINERS = (list, tuple, set, frozenset, dict)
 INNER = ("fget", "func", "__wrapped__", "__func__")
 WRAPPERS: tuple[type, ...] = (property, staticmethod, classmethod, functools.cached_property)
@@ -89,6 +90,24 @@ def answer(fun: Any) -> None:
         follow(fun)
 
 
+def answer_arguments(things: Iterable[Any]) -> None:
+    """Has functions among arguments, and classes of objects among them, ask here."""
+    for thing in things:
+        kind = type(thing)
+        if kind in PLAIN or type(kind) is StandIn:
+            continue
+        if isinstance(thing, CONTAINERS):
+            answer_arguments(elements_of(thing))
+        else:
+            answer(thing if isinstance(thing, FUNCTION_TYPES) else kind)
+
+
+def elements_of(container: Any) -> Iterable[Any]:
+    if len(container) > FEW:
+        return ()
+    return container.values() if isinstance(container, dict) else container
+
+
 def follow(start: Any) -> list[Link]:
     functions: list[tuple[dict[str, Any], str | None, types.FunctionType]] = []
     if isinstance(start, types.FunctionType):
@@ -147,8 +166,7 @@ def parts_of(thing: Any) -> Iterable[Any]:
     if isinstance(thing, WRAPPERS):
         return [getattr(thing, name) for name in INNER if hasattr(thing, name)]
     if isinstance(thing, CONTAINERS):
-        elements = thing.values() if isinstance(thing, dict) else thing
-        return elements if len(thing) <= FEW else ()
+        return elements_of(thing)
     if isinstance(thing, type):
         bases = [base for base in BASES(thing) if is_users(base.__module__)]
         return [member for base in bases for member in vars(base).values()]

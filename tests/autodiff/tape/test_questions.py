@@ -206,6 +206,38 @@ def defined(source, **names):
     return module
 
 
+OBJECTS = """
+class Item:
+    def energy(self, x):
+        return np.sum(x) * (1.0 if type(x) is np.ndarray else 5.0)
+
+def energy(x):
+    return Item().energy(x)
+"""
+ARGUMENTS = {  # a function or an object is an argument, or an item; nothing else refers to it
+    "function": lambda x, module: dg.delayed(lambda fun, x: fun(x))(module.energy, x),
+    "method": lambda x, module: dg.delayed(lambda fun, x: fun(x))(module.Item().energy, x),
+    "object": lambda x, module: dg.delayed(lambda item, x: item.energy(x))(module.Item(), x),
+    "items": lambda x, module: dg.map_sum(
+        lambda item, x: item.energy(x) / 4, [module.Item()] * 4, x
+    ),
+    "parts of items": lambda x, module: dg.map_sum(
+        lambda item, x: item[0]["it"].energy(x) / 4, [({"it": module.Item()}, 1.0)] * 4, x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_what_a_model_gets_asks_as_the_model_does(name):
+    module = defined(OBJECTS)
+    for _ in range(4):
+        assert_allclose(dg.grad(lambda x: ARGUMENTS[name](x, [module][0]))(X), np.ones(3))
+
+
+def test_an_object_of_the_objective_asks_as_the_objective_does():
+    assert_allclose(dg.grad(lambda x, item: item.energy(x))(X, defined(OBJECTS).Item()), np.ones(3))
+
+
 def test_a_function_that_is_defined_again_is_answered_again():
     module = defined("def model(x): return np.sum(x) * helper(x)", helper=lambda x: 2.0)
     model = dg.delayed(module.model)
