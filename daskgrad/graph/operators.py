@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
-from daskgrad.autodiff.tape.boxes import StandIn, package_of
+from daskgrad.autodiff.tape.boxes import AnsweringType, package_of
 from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY
 from daskgrad.autodiff.tape.questions import is_users
 from daskgrad.autodiff.values.cotangents import is_differentiable
@@ -182,7 +182,7 @@ def last_of(node: Any) -> Any:
     return getattr(node, "stands_for", node)
 
 
-class ArrayOperators(metaclass=StandIn):
+class ArrayOperators(metaclass=AnsweringType):
     """The operators, functions and methods of arrays, for nodes."""
 
     record: Callable[..., Any]

@@ -245,10 +245,13 @@ def changed_by(call: dict[str, Any]) -> Any:
     return None if isbox(argument) else copy.deepcopy(argument)
 
 
-class RecordingSequence(Hiding, SequenceBox):
+class RecordingSequence(Hiding, array_boxes.ContainerBox):
     """The several arrays that a function returned; a call takes each one out."""
 
     __slots__ = ()
+
+    def class_of_value(self) -> type:
+        return type(HIDDEN.__get__(self))
 
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(len(self))])
@@ -554,7 +557,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 RECORDING: dict[Any, type] = {
     array_boxes.ArrayBox: RecordingBox,
-    SequenceBox: RecordingSequence,
+    array_boxes.ContainerBox: RecordingSequence,
     DictBox: RecordingDict,
     SparseBox: RecordingSparse,
 }

@@ -25,6 +25,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd import tracer
+from autograd.builtins import SequenceBox
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
@@ -306,7 +307,7 @@ BASES = type.__dict__["__mro__"].__get__
 OF_ABSTRACT = vars(_collections_abc)["_check_methods"].__code__
 
 
-class StandIn(type):
+class AnsweringType(type):
     """The type of classes whose objects stand for values. Abstract classes (``Sized``,
     ``Iterable``, ``Hashable``) look for methods in their bases; they find none, and so answer by
     ``__class__`` alone."""
@@ -317,16 +318,37 @@ class StandIn(type):
         return () if is_abstract else BASES(cls)
 
 
-class ArrayBox(Autograds, metaclass=StandIn):
+def asked_class(box: Any) -> type:
+    """The type of the value in a box, for ``isinstance``; the tracer's code sees a box."""
+    is_tracer = package_of(sys._getframe(1)) in TRACERS
+    return type(box) if is_tracer else box.class_of_value()
+
+
+class ContainerBox(SequenceBox, metaclass=AnsweringType):
+    """The box of a list or tuple, which a function returns."""
+
+    __slots__ = ()
+
+    __class__ = property(asked_class)
+
+    def class_of_value(self) -> type:
+        value = self._value
+        return value.class_of_value() if isinstance(value, ContainerBox) else type(value)
+
+    def __getattr__(self, name: str) -> Any:
+        """The field of a named tuple."""
+        fields = getattr(self.class_of_value(), "_fields", ())
+        if name not in fields:
+            raise AttributeError(f"'ContainerBox' object has no attribute {name!r}")
+        return self[fields.index(name)]
+
+
+class ArrayBox(Autograds, metaclass=AnsweringType):
     """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
 
     __slots__ = ("__weakref__", "sharing")
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The type of the array or number, for ``isinstance``; the tracer's code sees a box."""
-        is_tracer = package_of(sys._getframe(1)) in TRACERS
-        return type(self) if is_tracer else self.class_of_value()
+    __class__ = property(asked_class)
 
     def class_of_value(self) -> type:
         value = inmost(self)
@@ -498,8 +520,11 @@ def install_array_boxes() -> None:
     for kind, boxes in list(box_type_mappings.items()):
         if boxes is Autograds:
             box_type_mappings[kind] = ArrayBox
-    box_type_mappings[ArrayBox] = ArrayBox
-    box_types.add(ArrayBox)
+        if boxes is SequenceBox:
+            box_type_mappings[kind] = ContainerBox
+    for own in (ArrayBox, ContainerBox):
+        box_type_mappings[own] = own
+        box_types.add(own)
     LEAF_TYPES.add(ArrayBox)
     BARE.add(ArrayBox)
     numpy_boxes.ArrayBox = ArrayBox  # the tracer looks for it among operands

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS, StandIn
+from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS, AnsweringType
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import codes_in, held_by
 
@@ -40,7 +40,7 @@ def type_of(*args: Any, **keywords: Any) -> Any:
     """Python's ``type``; of a box or a node, the type of its value."""
     if len(args) == 1:
         kind = type(args[0])
-        return args[0].class_of_value() if type(kind) is StandIn else kind
+        return args[0].class_of_value() if type(kind) is AnsweringType else kind
     if len(args) == 3:  # a new class, whose module Python takes from the caller
         args = (*args[:2], {"__module__": sys._getframe(1).f_globals["__name__"], **args[2]})
     return type(*args, **keywords)
@@ -48,7 +48,7 @@ def type_of(*args: Any, **keywords: Any) -> Any:
 
 def has_attribute(thing: Any, name: str) -> bool:
     """Python's ``hasattr``; of a box or a node, that of its value."""
-    if type(type(thing)) is StandIn:
+    if type(type(thing)) is AnsweringType:
         kind = thing.class_of_value()
         if issubclass(kind, np.ndarray | np.generic):  # no container in a node
             return hasattr(kind, name)
@@ -94,7 +94,7 @@ def answer_arguments(things: Iterable[Any]) -> None:
     """Has functions among arguments, and classes of objects among them, ask here."""
     for thing in things:
         kind = type(thing)
-        if kind in PLAIN or type(kind) is StandIn:
+        if kind in PLAIN or type(kind) is AnsweringType:
             continue
         if isinstance(thing, CONTAINERS):
             answer_arguments(elements_of(thing))
@@ -127,7 +127,7 @@ def follow(start: Any) -> list[Link]:
             names = names_in(thing.__code__)
             if not names.isdisjoint(FUNCTIONS):
                 ask_here(thing)
-            for space, name, value in things_named(thing.__globals__, names):
+            for space, name, value in things_named(thing, names):
                 things.append(value)
                 if isinstance(value, types.FunctionType):
                     functions.append((space, name, value))
@@ -145,16 +145,21 @@ def is_users(module: Any) -> bool:
 
 
 def things_named(
-    namespace: dict[str, Any], names: Iterable[str]
+    fun: types.FunctionType, names: Iterable[str]
 ) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """The globals of these names, and attributes of modules among them."""
+    """The globals of these names, and attributes of modules among globals, in the closure, and
+    among the imported ones."""
+    modules = [thing for thing in held_by(fun) if isinstance(thing, types.ModuleType)]
     for name in names:
-        value = namespace.get(name)
-        if not isinstance(value, types.ModuleType):
-            yield namespace, name, value
-        elif is_users(value.__name__):
-            attributes = vars(value)
-            yield from [(attributes, name, attributes.get(name)) for name in names]
+        value = fun.__globals__.get(name, sys.modules.get(name))
+        if isinstance(value, types.ModuleType):
+            modules.append(value)
+        else:
+            yield fun.__globals__, name, value
+    for module in modules:
+        if is_users(module.__name__):
+            space = vars(module)
+            yield from [(space, name, space.get(name)) for name in names]
 
 
 def parts_of(thing: Any) -> Iterable[Any]:

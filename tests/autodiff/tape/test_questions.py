@@ -8,7 +8,7 @@ import typing
 
 import numpy as np
 import pytest
-from inputs import C, X
+from inputs import C, X, differences
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -204,6 +204,29 @@ def defined(source, **names):
     vars(module).update(np=np, **names)
     exec(source, vars(module))
     return module
+
+
+SEVERAL = {  # results of several arrays
+    "named tuple": lambda x: np.linalg.slogdet(np.eye(3) + np.outer(x, x)),
+    "tuple": lambda x: np.modf(x * 2.5),
+    "list": lambda x: np.split(x, 3),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_results_are_the_container_that_they_are(name, compiled):
+    def fun(x):
+        several = SEVERAL[name](x)
+        answers = isinstance(several, tuple), type(several) is tuple, type(several) is list
+        numbers = *answers, hasattr(several, "logabsdet"), len(type(several).__name__)
+        last = several.logabsdet if hasattr(several, "logabsdet") else several[-1]
+        return np.sum(last) * sum([n * 3.0**place for place, n in enumerate(numbers)])
+
+    for _ in range(4):
+        value, gradient = dg.value_and_grad(dg.delayed(fun, compile=compiled))(X)
+        assert_allclose(value, fun(X))
+        assert_allclose(gradient, differences(fun, X), rtol=1e-6, atol=1e-6)
 
 
 OBJECTS = """
