@@ -189,6 +189,10 @@ def test_the_branch_is_that_of_plain_values(name, way):
     def factor(x):
         return 1.0 + sum([weight * ask(part(x)) for weight, part in PARTS])
 
+    if way == "between models" and "memory" in name:
+        with pytest.raises(TypeError, match=r"which is not shared between models; ask within"):
+            WAYS[way](lambda x: factor(x) * np.sum(x**2))
+        return
     value, gradient = WAYS[way](lambda x: factor(x) * np.sum(x**2))
     assert_allclose(value, factor(X) * np.sum(X**2))
     assert_allclose(gradient, factor(X) * 2.0 * X)
