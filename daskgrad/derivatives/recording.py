@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed
 from daskgrad.autodiff.values.descriptions import argument_name, function_name
@@ -119,6 +120,8 @@ class RecordedFunction:
             ask_for_rows(self.variables, sparse, name)
 
     def run(self, **kwargs: Any) -> Any:
+        answer(self.fun)
+        answer_arguments(self.args)
         return self.fun(*map(for_user, self.args), **kwargs)
 
     def graph(self, **kwargs: Any) -> Graph:

@@ -7,12 +7,16 @@ calls on variables; on other nodes it is an error with advice.
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
+from daskgrad.autodiff.tape.boxes import AnsweringType, package_of
+from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY
+from daskgrad.autodiff.tape.questions import is_users
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
 from daskgrad.autodiff.values.trees import map_leaves
@@ -51,10 +55,13 @@ IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis
 FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
+ASKING = ("abc", "numpy", "functools", "typing")  # packages that ask for their caller
+
 MOST_MODELS = 512  # of functions that are kept: one may be made for one call, as by np.frompyfunc
 
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
+INSTANCE = "what depends on the type stands in that function"
 AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
 
 
@@ -175,7 +182,7 @@ def last_of(node: Any) -> Any:
     return getattr(node, "stands_for", node)
 
 
-class ArrayOperators:
+class ArrayOperators(metaclass=AnsweringType):
     """The operators, functions and methods of arrays, for nodes."""
 
     record: Callable[..., Any]
@@ -216,6 +223,11 @@ class ArrayOperators:
             raise refusal(self, f"{path}, which writes into an array,", "np.where")
         if function in TO_TEXT:
             raise refusal(self, path)
+        if function in OF_MEMORY:
+            raise TypeError(
+                f"{path} asks for the memory of {self!r}, which is not shared between models; ask "
+                f"within a model, dg.delayed(fun)"
+            )
         if function in OF_VALUES:
             return with_values(path, f"dg.delayed({path})(node)", function, *args, **kwargs)
         require_no_out(self, path, args, place_of_out(function))
@@ -261,6 +273,23 @@ class ArrayOperators:
         if spec:
             raise refusal(self, "formatting")
         return repr(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class of the value for a user's ``isinstance``; TypeError if it is not here."""
+        frame: Any = sys._getframe(1)
+        while (package := package_of(frame)) in ASKING:
+            frame = frame.f_back
+        return self.class_of_value() if is_users(package) else type(self)
+
+    def class_of_value(self) -> type:
+        if not self.is_here:
+            raise refusal(self, "isinstance() or type()", INSTANCE)
+        return self.value_here().__class__
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """As an object of its own class; pickle would ask for the value's."""
+        return object.__new__, (type(self),), self.__getstate__()
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet

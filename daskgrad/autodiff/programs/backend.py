@@ -18,6 +18,7 @@ from daskgrad.autodiff import tape
 from daskgrad.autodiff.programs.blocks import trace_block
 from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_rule
+from daskgrad.autodiff.tape.questions import answer
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.trees import flatten, unflatten
@@ -62,7 +63,7 @@ def prepare(
     """The function of a model with its programs, some of them from earlier calls."""
     if type(fun) is CompiledModel:
         return fun
-
+    answer(fun)
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:

@@ -36,7 +36,7 @@ from daskgrad.autodiff.tape import boxes as array_boxes
 from daskgrad.autodiff.tape import rule_calls
 from daskgrad.autodiff.tape.boxes import advice_here, place_here, place_in_model, trace_numbers
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
-from daskgrad.autodiff.tape.numpy_calls import call_function, call_ufunc
+from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY, call_function, call_ufunc
 from daskgrad.autodiff.tape.reverse import add_in_place
 from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
@@ -169,7 +169,6 @@ BY_CONSTANTS = anp.shape.__code__  # autograd's wrapper that does not
 STATIC: set[Any] = {np.ndim, np.shape, np.size, np.iscomplexobj, np.isrealobj, np.result_type}
 STATIC |= {type, isinstance}
 OF_LAYOUT = {"flags", "nbytes", "base", "strides", "itemsize"}
-OF_MEMORY = {np.shares_memory, np.may_share_memory}
 LOOKS: set[Any] = {ArrayBox.__len__.__code__, SequenceBox.__len__.__code__}
 LOOKS |= {DictBox.__len__.__code__, DictBox.__iter__.__code__}
 TYPED = {tangent_of, require_array, places_of, rule_calls.shape_of, rule_calls.fit, vspace}
@@ -250,10 +249,13 @@ def changed_by(call: dict[str, Any]) -> Any:
     return None if isbox(argument) else copy.deepcopy(argument)
 
 
-class RecordingSequence(Hiding, SequenceBox):
+class RecordingSequence(Hiding, array_boxes.ContainerBox):
     """The several arrays that a function returned; a call takes each one out."""
 
     __slots__ = ()
+
+    def class_of_value(self) -> type:
+        return type(HIDDEN.__get__(self))
 
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(len(self))])
@@ -286,7 +288,10 @@ class RecordingBox(Hiding, ArrayBox):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """The answer for isinstance: data is an array or number, as on the tape."""
+        """The type of the array or number, for ``isinstance``; for the package's rules, too."""
+        return type(HIDDEN.__get__(self))
+
+    def class_of_value(self) -> type:
         return type(HIDDEN.__get__(self))
 
     shape = property(lambda self: np.shape(HIDDEN.__get__(self)))
@@ -451,7 +456,7 @@ for name in (*BINARY, *LOGICAL):
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
 for name in (*BINARY, *LOGICAL, "pow", "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
-for name in "float int complex index array str format repr reduce setitem".split():
+for name in "float int complex index array str format repr reduce_ex setitem".split():
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
 
@@ -556,7 +561,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 RECORDING: dict[Any, type] = {
     array_boxes.ArrayBox: RecordingBox,
-    SequenceBox: RecordingSequence,
+    array_boxes.ContainerBox: RecordingSequence,
     DictBox: RecordingDict,
     SparseBox: RecordingSparse,
 }

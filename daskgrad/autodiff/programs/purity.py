@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 
+from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
@@ -87,7 +88,8 @@ def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) 
         for number, op in enumerate(body):
             if op.opname in names:
                 taken = takewhile(lambda other: other.opname in ATTRIBUTES, body[number + 1 :])
-                paths.setdefault(op.argval, set()).add(tuple([other.argval for other in taken]))
+                name = op.argval.removeprefix(PREFIX)  # of a builtin that is asked elsewhere
+                paths.setdefault(name, set()).add(tuple([other.argval for other in taken]))
     return paths
 
 

@@ -5,8 +5,12 @@
 array knows the boxes of arrays that share its memory.
 
 Methods of arrays work if a traced function does the same; the others tell what to write.
+
+Questions about its type have the answer of the array or number within: a model takes the branch
+that it takes without derivatives.
 """
 
+import _collections_abc
 import importlib.util
 import itertools
 import sys
@@ -21,6 +25,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd import tracer
+from autograd.builtins import SequenceBox
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
@@ -136,7 +141,7 @@ def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
 
 
 def package_of(frame: Any) -> str:
-    return frame.f_globals.get("__name__", "").split(".")[0]
+    return frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -174,6 +179,7 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "__format__": TEXT,
     "item assignment": ASSIGNMENT,
     "float() argument": NUMBER,
+    "JSON serializable": NUMBER,
     "must be real number": NUMBER,
     "ArrayBox": "",
     "dtype('O')": "",
@@ -297,10 +303,66 @@ Autograds: Any = numpy_boxes.ArrayBox
 CALL = anp.sin.__code__  # autograd's wrapper of each primitive
 
 
-class ArrayBox(Autograds):
+BASES = type.__dict__["__mro__"].__get__
+OF_ABSTRACT = vars(_collections_abc)["_check_methods"].__code__
+
+
+class AnsweringType(type):
+    """The type of classes whose objects stand for values. Abstract classes (``Sized``,
+    ``Iterable``, ``Hashable``) look for methods in their bases; they find none, and so answer by
+    ``__class__`` alone."""
+
+    @property
+    def __mro__(cls) -> tuple[type, ...]:
+        is_abstract = sys._getframe(1).f_code is OF_ABSTRACT
+        return () if is_abstract else BASES(cls)
+
+
+def asked_class(box: Any) -> type:
+    """The type of the value in a box, for ``isinstance``; the tracer's code sees a box."""
+    is_tracer = package_of(sys._getframe(1)) in TRACERS
+    return type(box) if is_tracer else box.class_of_value()
+
+
+class ContainerBox(SequenceBox, metaclass=AnsweringType):
+    """The box of a list or tuple, which a function returns."""
+
+    __slots__ = ()
+
+    __class__ = property(asked_class)
+
+    def class_of_value(self) -> type:
+        value = self._value
+        return value.class_of_value() if isinstance(value, ContainerBox) else type(value)
+
+    def __getattr__(self, name: str) -> Any:
+        """The field of a named tuple."""
+        fields = getattr(self.class_of_value(), "_fields", ())
+        if name not in fields:
+            raise AttributeError(f"'ContainerBox' object has no attribute {name!r}")
+        return self[fields.index(name)]
+
+
+class ArrayBox(Autograds, metaclass=AnsweringType):
     """The box of an array. ``sharing``: weak references to boxes of arrays with the same memory."""
 
     __slots__ = ("__weakref__", "sharing")
+
+    __class__ = property(asked_class)
+
+    def class_of_value(self) -> type:
+        value = inmost(self)
+        return value.class_of_value() if isinstance(value, ArrayBox) else type(value)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        """As an object of its own class; pickle would ask for the value's."""
+        _, _, *state = super().__reduce_ex__(protocol)
+        return object.__new__, (type(self),), *state
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise TypeError(f"a traced number (an ArrayBox) is not iterable, {place_in_model()}")
+        return (self[number] for number in range(len(self)))
 
     def __init__(self, value: Any, trace: int, node: Any):
         self._value = value  # type: ignore[misc]
@@ -417,11 +479,14 @@ ARRAY_METHODS = {
 
 
 def missing(name: str) -> property:
-    """An attribute that boxes lack; its error tells what to write."""
+    """An attribute that boxes lack. The error tells what to write; for ``getattr`` with another
+    value it is no AttributeError, since an array has the attribute."""
 
     def refuse(box: Any) -> Any:
+        if type(box) is not ArrayBox or not hasattr(box.class_of_value(), name):
+            raise AttributeError(name)
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
-        raise AttributeError(
+        raise TypeError(
             f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
             f"array's; write {instead}dg.value(x).{name}, which has no derivative"
         )
@@ -446,7 +511,7 @@ def install_array_boxes() -> None:
     """Has the tracer make boxes of this kind for arrays."""
     for name, method in ARRAY_METHODS.items():
         setattr(Autograds, name, method)
-    for name in dir(np.ndarray):
+    for name in {*dir(np.ndarray), *dir(np.float64)}:
         if not (name.startswith("_") or hasattr(ArrayBox, name)):
             setattr(ArrayBox, name, missing(name))
     ArrayBox._typ = property(series_type)
@@ -455,8 +520,11 @@ def install_array_boxes() -> None:
     for kind, boxes in list(box_type_mappings.items()):
         if boxes is Autograds:
             box_type_mappings[kind] = ArrayBox
-    box_type_mappings[ArrayBox] = ArrayBox
-    box_types.add(ArrayBox)
+        if boxes is SequenceBox:
+            box_type_mappings[kind] = ContainerBox
+    for own in (ArrayBox, ContainerBox):
+        box_type_mappings[own] = own
+        box_types.add(own)
     LEAF_TYPES.add(ArrayBox)
     BARE.add(ArrayBox)
     numpy_boxes.ArrayBox = ArrayBox  # the tracer looks for it among operands

@@ -96,10 +96,15 @@ def install_plain_calls() -> None:
     ArrayBox.__mul__, ArrayBox.__rmul__ = operators(anp.multiply, "scaled")
 
 
+OF_MEMORY = {np.shares_memory, np.may_share_memory}
+
+
 def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
     """The traced call of a NumPy function."""
     if not all([kind is np.ndarray or issubclass(kind, ArrayBox) for kind in types]):
         return NotImplemented
+    if fun in OF_MEMORY:
+        return fun(*map(boxes.inmost, args), **kwargs)
     twin = twin_of(fun)
     if twin is None:
         return fun._implementation(*args, **kwargs)
