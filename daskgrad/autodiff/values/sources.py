@@ -76,9 +76,9 @@ def found_from(fun: Any) -> Digests:
 
 def differing(digests: Digests) -> Name | None:
     """The first thing for which this process has other code or another number."""
-    for name, digest in digests.items():
+    for name, before in digests.items():
         thing = named(name)
-        if thing is not None and digest_of(thing) != digest:
+        if thing is not None and digest_of(thing) != before:
             return name
     return None
 
