@@ -266,16 +266,13 @@ def add_unscaled(
     blocks: Sequence[Cotangent], summation: str, is_last: bool, name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last addition rounds and
-    scales it, by the sum's own cotangent, whatever the dtypes of the blocks are.
+    scales it, by the sum's own cotangent, whatever the dtypes of the blocks are. If terms of some
+    blocks are real numbers and others are complex, each block is scaled: bits depend on the cut.
     """
     nonzero = [block for block in blocks if not is_zero(block.leaves)]
     factors = [block.factor for block in nonzero if isinstance(block, Unscaled)]
     if len(factors) not in (0, len(nonzero)):
-        raise TypeError(
-            f"the terms of a sum must be of the same kind, whose cotangents of {name!r} are added: "
-            f"all items of {len(factors)} of {len(nonzero)} tasks returned one real number, and "
-            f"the others did not"
-        )
+        blocks, factors = list(map(scale_by_factor, blocks)), []
     if factors and type(factors[0]) in BOXES:  # a recording knows them by identity alone
         if len({1.0 if factor.is_one else id(factor) for factor in factors}) > 1:
             raise factors[0].refusal("a sum asks whether its blocks have one factor")
@@ -284,12 +281,18 @@ def add_unscaled(
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
     if not is_last:
         return Unscaled(total.leaves, total.seen, factors[0])
-    leaves = final_leaves(total.leaves)
-    added = Cotangent(cotangents.scale(leaves, factors[0]), total.seen)
+    added = scale_by_factor(Unscaled(total.leaves, total.seen, factors[0]))
     if finite.is_required():
         subject = f"backward pass: the sum of {len(blocks)} cotangents of one value"
         finite.require_sum(subject, added.leaves)
     return added
+
+
+def scale_by_factor(cotangent: Cotangent) -> Cotangent:
+    if isinstance(cotangent, Unscaled):
+        leaves = final_leaves(cotangent.leaves)
+        return Cotangent(cotangents.scale(leaves, cotangent.factor), cotangent.seen)
+    return cotangent
 
 
 def divide_leaves(value: Any, count: int) -> Any:

@@ -580,9 +580,14 @@ def sum_of_squares(value):
 @pytest.mark.parametrize("name", OF_KINDS)
 @pytest.mark.parametrize("first", KINDS)
 def test_terms_of_several_dtypes(name, first):
-    """The cut shows in no bit; or terms are real numbers in part, which is an error."""
+    """The cut shows in no bit."""
     x = X[:3].astype("f4")
     for second in KINDS[KINDS.index(first) :]:
+        is_mixed = len({numpy.dtype(kind).kind == "c" for kind in (first, second)}) > 1
+        if name == "in the item's own" and "i" in first + second:
+            continue  # integers have no derivative
+        if name == "numbers" and is_mixed:
+            continue  # real numbers beside complex ones: see ``docs/guarantees.md``
         kinds = [second if number % 3 else first for number in range(9)]
         items = [decades(3, seed=n, count=1).astype(kind) for n, kind in enumerate(kinds)]
 
@@ -591,17 +596,10 @@ def test_terms_of_several_dtypes(name, first):
                 total = dg.map_sum(OF_KINDS[name], items, x, grainsize=grainsize)
                 return dg.delayed(sum_of_squares)(total)
 
-            try:
-                return bits(dg.value_and_grad(fun)(x))
-            except TypeError as error:
-                return str(error)[:18]
+            return bits(dg.value_and_grad(fun)(x))
 
-        if name == "in the item's own" and "i" in first + second:
-            continue  # integers have no derivative
         with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 0}):
-            found = {run(grainsize) for grainsize in (1, 4, 16)}
-        assert len(found) == 1, (second, found)
-        assert type(found.pop()) is tuple or (name == "numbers" and "c" in first + second)
+            assert len({run(grainsize) for grainsize in (1, 4, 16)}) == 1, second
 
 
 def test_another_order_would_show(place):

@@ -51,7 +51,7 @@ def digests_of(fun: Any, pickled: bytes) -> Digests:
 
 
 def mark_of(thing: Any) -> list[Any]:
-    """The objects of which one is another once the thing has changed."""
+    """The objects that a change of the thing replaces, one at least."""
     function = inspect.unwrap(thing) if isinstance(thing, types.FunctionType) else thing
     return [thing, getattr(function, "__code__", None), getattr(function, "__defaults__", None)]
 
