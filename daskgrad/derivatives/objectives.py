@@ -44,6 +44,7 @@ from daskgrad.sums.sources import Source
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import is_in_line
 from daskgrad.tasks.observers import Evaluated
+from daskgrad.tasks.settings import may_compile
 
 UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
@@ -111,6 +112,8 @@ class Objective:
     def call(self, args: tuple, otherwise: Callable[[], Any], out: Any) -> Any:
         """The result of ``otherwise()``, from a program if there is one."""
         if is_debugging() or is_required() or inside_model() or not is_in_line():
+            return otherwise()
+        if not (self.is_vouched or may_compile()):
             return otherwise()
         programs, watch, local = self._known
         if local is None or watch is not programs.watch or local.has_changed():

@@ -28,10 +28,11 @@ from daskgrad.autodiff.values.cotangents import (
     Cotangent,
     Leaves,
     Unscaled,
+    is_differentiable,
     is_zero,
 )
 from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.autodiff.values.trees import BOXES, map_leaves
+from daskgrad.autodiff.values.trees import BOXES, flatten, map_leaves
 from daskgrad.sums.item_cotangents import Gathered, Widths
 
 # -------------------------------------------------------------------------------------------------
@@ -42,10 +43,11 @@ class Terms(Travelling):
     """The pullback of a sum of terms that are not scalars: the terms' pullbacks, in order.
 
     ``widths``: how many leaves the differentiated fields of each item have; ``add`` adds two
-    cotangents.
+    cotangents. ``dtypes``: of the leaves of each term, if terms differ: each term gets the sum's
+    cotangent in its own dtypes, so that no bit depends on the terms beside it.
     """
 
-    __slots__ = ("_add", "are_rows", "pullbacks", "widths")
+    __slots__ = ("_add", "are_rows", "dtypes", "pullbacks", "widths")
 
     def __init__(
         self,
@@ -53,8 +55,10 @@ class Terms(Travelling):
         widths: Sequence[Widths] = (),
         are_rows: Sequence[bool] = (),
         add: Add = cotangents.add,
+        dtypes: Sequence[Leaves] | None = None,
     ):
         super().__init__()
+        self.dtypes = dtypes
         self.pullbacks = pullbacks
         self.widths = widths
         self.are_rows = are_rows
@@ -68,7 +72,7 @@ class Terms(Travelling):
 
     def contents(self) -> tuple[Any, ...]:
         parts = [p.contents() if isinstance(p, Pullback) else p for p in self.pullbacks]
-        return parts, self.widths, self.are_rows, self._add
+        return parts, self.widths, self.are_rows, self._add, self.dtypes
 
     def _with_tapes(self) -> list[Pullback]:
         return [pullback for pullback in self.pullbacks if isinstance(pullback, Pullback)]
@@ -79,7 +83,7 @@ class Terms(Travelling):
         return Measured(nbytes, steps, seconds)
 
     def restore(self, contents: tuple[Any, ...]) -> None:
-        parts, self.widths, self.are_rows, self._add = contents
+        parts, self.widths, self.are_rows, self._add, self.dtypes = contents
         self.pullbacks = [Pullback(*p) if isinstance(p, tuple) else p for p in parts]
 
     def __sizeof__(self) -> int:
@@ -97,11 +101,15 @@ class Terms(Travelling):
     ) -> tuple[Leaves, tuple[Leaves, ...]]:
         """The sum of the shared inputs' cotangents, and the items' cotangents side by side.
 
+        ``cotangent``: of the block's value, or of the whole sum's if the terms have several dtypes;
         ``look`` gets the number of each term and the cotangents that it returned.
         """
         gathered = Gathered(self.are_rows, self._add)
         for number, (pullback, widths) in enumerate(zip(self.pullbacks, self.widths, strict=True)):
-            leaves = pullback.of_term(cotangent)
+            of_term = cotangent
+            if self.dtypes is not None:
+                of_term = tuple(map(cotangents.in_dtype, cotangent, self.dtypes[number]))
+            leaves = pullback.of_term(of_term)
             if look is not None:
                 look(number, leaves)
             gathered.push(leaves, widths)
@@ -120,6 +128,7 @@ class AddedTerms:
         self._scalars = 0  # terms that are one real number
         self._kept: list[Any] = []  # pullbacks of the others
         self._widths: list[Widths] = []
+        self._dtypes: list[Any] = []  # of their values
 
     def push(self, value: Any, pullback: Any, widths: Widths) -> None:
         self.count += 1
@@ -132,6 +141,7 @@ class AddedTerms:
         else:
             self._kept.append(pullback)
             self._widths.append(widths)
+            self._dtypes.append(dtypes_of(value))
 
     def push_run(self, run: TermRun, gradients: Leaves, widths: Widths) -> None:
         """Adds consecutive terms and their gradients, many at a time along the same tree."""
@@ -158,7 +168,15 @@ class AddedTerms:
                 f"the terms of a sum over {name!r} must be of the same kind: {self._scalars} of "
                 f"{self.count} in one task returned one real number, and the others did not"
             )
-        return self._values.total(), Terms(self._kept, self._widths, self._are_rows, self._add)
+        dtypes = self._dtypes if len(set(self._dtypes)) > 1 else None
+        pullback = Terms(self._kept, self._widths, self._are_rows, self._add, dtypes)
+        return self._values.total(), pullback
+
+
+def dtypes_of(value: Any) -> Leaves:
+    """The dtype of each leaf of a value, None for a leaf without derivative."""
+    leaves = (value,) if type(value) is np.ndarray else flatten(value)[0]
+    return tuple([np.result_type(leaf) if is_differentiable(leaf) else None for leaf in leaves])
 
 
 def side_by_side(results: Sequence[Any], arrays: Sequence[Any]) -> TermRun | None:
@@ -248,42 +266,26 @@ def add_unscaled(
     blocks: Sequence[Cotangent], summation: str, is_last: bool, name: str = ""
 ) -> Cotangent:
     """The sum of the cotangents that the blocks of a sum return; the last addition rounds and
-    scales it. Blocks of several dtypes have several factors: they are scaled one by one, and the
-    last bits depend on the cut.
+    scales it, by the sum's own cotangent, whatever the dtypes of the blocks are. If terms of some
+    blocks are real numbers and others are complex, each block is scaled: bits depend on the cut.
     """
-    unscaled = [
-        block for block in blocks if isinstance(block, Unscaled) and not is_zero(block.leaves)
-    ]
-    factors = [block.factor for block in unscaled]
-    if not is_one_factor(factors, blocks):
-        blocks, factors = [scale_by_factor(block) for block in blocks], []
+    nonzero = [block for block in blocks if not is_zero(block.leaves)]
+    factors = [block.factor for block in nonzero if isinstance(block, Unscaled)]
+    if len(factors) not in (0, len(nonzero)):
+        blocks, factors = list(map(scale_by_factor, blocks)), []
+    if factors and type(factors[0]) in BOXES:  # a recording knows them by identity alone
+        if len({1.0 if factor.is_one else id(factor) for factor in factors}) > 1:
+            raise factors[0].refusal("a sum asks whether its blocks have one factor")
     total = add_cotangents(blocks, (True,) * len(blocks), ADDITIONS[summation].cotangents, name)
     if not factors:
         return Cotangent(final_leaves(total.leaves), total.seen) if is_last else total
-    waiting = Unscaled(total.leaves, total.seen, factors[0])
     if not is_last:
-        return waiting
-    added = scale_by_factor(waiting)
+        return Unscaled(total.leaves, total.seen, factors[0])
+    added = scale_by_factor(Unscaled(total.leaves, total.seen, factors[0]))
     if finite.is_required():
         subject = f"backward pass: the sum of {len(blocks)} cotangents of one value"
         finite.require_sum(subject, added.leaves)
     return added
-
-
-def is_one_factor(factors: Sequence[Any], blocks: Sequence[Cotangent]) -> bool:
-    """Whether the same factor waits for all blocks that are not zero, or none for any."""
-    kinds = set(map(kind_of_factor, factors))
-    if len(kinds) > 1 and type(factors[0]) in BOXES:
-        raise factors[0].refusal("a sum asks whether its blocks have one factor")
-    nonzero = len([block for block in blocks if not is_zero(block.leaves)])
-    return len(kinds) <= 1 and len(factors) in (0, nonzero)
-
-
-def kind_of_factor(factor: Any) -> tuple:
-    """A key of equal factors; a recorded evaluation knows its factors by identity alone."""
-    if type(factor) in BOXES:
-        return 1.0 if factor.is_one else id(factor), factor.dtype
-    return factor, np.asarray(factor).dtype
 
 
 def scale_by_factor(cotangent: Cotangent) -> Cotangent:

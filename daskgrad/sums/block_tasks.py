@@ -39,7 +39,7 @@ from daskgrad.autodiff.values.addition import (
     rounded_value,
 )
 from daskgrad.autodiff.values.carriers import Structure
-from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Unscaled
+from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed, Unscaled
 from daskgrad.autodiff.values.protection import as_it_is, read_only_leaf
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.sums.adding import AddedTerms, Terms, round_sum, side_by_side
@@ -361,12 +361,14 @@ def pull_back_leaves(
     """The result of a block's pullback for a cotangent; its ``leaves`` fit the value."""
     factor = None
     if isinstance(pullback, Terms):
-        shared, items = pullback(leaves, look)
+        is_whole = pullback.dtypes is not None and not isinstance(cotangent, Seed)
+        shared, items = pullback(cotangent.leaves if is_whole else leaves, look)
         shared = shared if is_partial else final_leaves(shared)
     else:
-        items = items_of(pullback, factor_of_terms(cotangent, leaves))
-        factor = leaves[0] if is_partial and not pullback.is_zero else None
-        shared = pullback(leaves) if factor is None else pullback.leaves
+        of_terms = factor_of_terms(cotangent, leaves)
+        items = items_of(pullback, of_terms)
+        factor = of_terms if is_partial and not pullback.is_zero else None
+        shared = pullback((of_terms,)) if factor is None else pullback.leaves
     parts = each_of(share_out(shared, seen))
     if factor is not None:
         parts = tuple([Unscaled(one.leaves, one.seen, factor) for one in parts])
@@ -379,7 +381,8 @@ def pull_back_sum(
     """The cotangents of the shared inputs, from a sum of added blocks."""
     with Blame("backward", model, NO_ARGUMENTS, ()):
         require_value_seen(captured, cotangent, value_elsewhere, model)
-        leaves = captured.pullback(seed(cotangent, captured.value, model))
+        leaves = seed(cotangent, captured.value, model)
+        leaves = captured.pullback((factor_of_terms(cotangent, leaves),))
         if finite.is_required():
             subject = f"sum over {model.name!r}: the cotangent of its shared arguments"
             finite.require_sum(subject, leaves)

@@ -163,7 +163,7 @@ def pull_back_items(
 ) -> Cotangent:
     """The cotangents of all items of a sum, joined and scaled once."""
     require_value_seen(captured, cotangent, value_elsewhere, model)
-    (factor,) = seed(cotangent, captured.value, model)
+    factor = factor_of_terms(cotangent, seed(cotangent, captured.value, model))
     joined = scale_items(join(blocks, are_rows, sizes), factor)
     if finite.is_required():
         finite.require_sum(f"sum over {model.name!r}: the cotangent of its items", joined)
@@ -204,9 +204,10 @@ def items_of(gradient: Gradient, factor: Any) -> tuple[Leaves, ...]:
 def factor_of_terms(cotangent: Cotangent, seeded: Leaves) -> Any:
     """The factor of terms that are real scalars, from the cotangent of the sum of all blocks.
 
-    ``seeded`` is the cotangent in the dtype of the block's value: with terms of several dtypes, the
+    ``seeded`` is the cotangent in the dtype of a block's value: with terms of several dtypes, the
     bits of a factor of that dtype would depend on the cut.
     """
     if isinstance(cotangent, Seed) or seeded[0] is None:
         return seeded[0]
-    return np.real(cotangent.leaves[0])
+    factor = cotangent.leaves[0]
+    return np.real(factor) if np.iscomplexobj(factor) else factor

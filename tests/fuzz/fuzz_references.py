@@ -5,6 +5,7 @@ of them is bound to another object, gets another attribute or other code, or cha
 """
 
 import collections
+import dataclasses
 import functools
 import re
 import types
@@ -165,6 +166,72 @@ NAME = child_NAME()
             "type_NAME.shared = NUMBER",
         ],
     ),
+    "a class between": Kind(
+        """
+class base_NAME:
+    def method(self, y): return y * INNER
+class other_NAME(base_NAME): pass
+class middle_NAME(base_NAME):
+    def idle(self): return 5.0
+class child_NAME(middle_NAME): pass
+NAME = child_NAME()
+""",
+        ["NAME.method(1.5)"],
+        [
+            "vars(middle_NAME).get('idle') and delattr(middle_NAME, 'idle')\n"
+            "middle_NAME.method = lambda self, y: y * NUMBER",
+            "other_NAME.method = lambda self, y: NUMBER\nchild_NAME.__bases__ = (other_NAME,)",
+            "other_NAME.method = lambda self, y: NUMBER\nmiddle_NAME.__bases__ = (other_NAME,)",
+            "other_NAME.method = lambda self, y: NUMBER\nNAME.__class__ = other_NAME",
+            "base_NAME.method = property(lambda self: lambda y: NUMBER)",
+        ],
+    ),
+    "what Python calls": Kind(
+        """
+class type_NAME:
+    def __str__(self): return f'{key_NAME}'
+    def __repr__(self): return f'{key_NAME}'
+    def __format__(self, spec): return f'{key_NAME}'
+    def __hash__(self): return hash(int(key_NAME))
+    def __eq__(self, other): return other == int(key_NAME)
+    def __len__(self): return int(2.0 * key_NAME)
+    @classmethod
+    def make(cls): return cls()
+    def __new__(cls): return key_NAME
+NAME, key_NAME = object.__new__(type_NAME), NUMBER
+table_NAME = {0: 0.5, 1: 1.5, 2: 2.5, 3: 3.5}
+""",
+        [
+            "float(str(NAME))",
+            "float(f'{NAME}')",
+            "float(f'{NAME!r}')",
+            "float('%s' % NAME)",
+            "float(str([NAME])[1:-1])",
+            "table_NAME[NAME]",
+            "(2.0 if NAME in [1] else 3.0)",
+            "len(NAME)",
+            "NAME.make()",
+        ],
+        ["key_NAME = NUMBER", "key_NAME = 1.0 + NUMBER % 2.0"],
+    ),
+    "what dataclass makes": Kind(
+        """
+@dataclasses.dataclass(order=True, unsafe_hash=True)
+class NAME:
+    k: object
+a_NAME, b_NAME, c_NAME = NAME(NAME(1.0)), NAME(NAME(1.0)), types.SimpleNamespace(k=1.0)
+table_NAME = {NAME(1.0): 0.5, NAME(2.0): 1.5}
+""",
+        [
+            "(2.0 if a_NAME == b_NAME else 3.0)",
+            "(2.0 if a_NAME < b_NAME else 3.0)",
+            "(2.0 if a_NAME in [b_NAME] else 3.0)",
+            "(2.0 if c_NAME == types.SimpleNamespace(k=1.0) else 3.0)",
+            "table_NAME[b_NAME.k]",
+            "len(f'{b_NAME}')",
+        ],
+        ["b_NAME.k.k = c_NAME.k = 3.0 - b_NAME.k.k", "b_NAME.k = NAME(2.0)\nc_NAME.d = 2.0"],
+    ),
     "a property": Kind(
         """
 class type_NAME:
@@ -224,8 +291,9 @@ class Names:
     def __init__(self, random):
         self._random = random
         self._changes = []
-        modules = {"np": np, "collections": collections, "functools": functools, "types": types}
-        self.globals = {**modules, "__name__": "names"}
+        modules = (np, collections, dataclasses, functools, types)
+        named = {module.__name__: module for module in modules}
+        self.globals = {**named, "np": np, "__name__": "names"}
 
     def execute(self, text):
         number = self._random.uniform

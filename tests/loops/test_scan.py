@@ -294,6 +294,38 @@ def test_derivatives_within_a_model_may_be_nested():
     assert_close(result, by_autograd(plainly, C), 1e-13)
 
 
+@pytest.mark.parametrize("inner", [None, "sum", "stack"])
+@pytest.mark.parametrize("outer", ["sum", "stack"])
+def test_loops_in_loops_stay_right_at_each_evaluation(inner, outer):
+    """The last state has no cotangent, so that a step's program leaves its pullback to the tape."""
+
+    def step(u, c):
+        return diffuse(u, c) if inner is None else (diffuse(u, c), u**2)
+
+    def block(u, row, c):
+        result = dg.scan(step, u, 3, c, outputs=inner)
+        u, output = (result, 0.0) if inner is None else result
+        return u, square(u - row) + np.sum(output)
+
+    def plainly(c):
+        u, total = U, 0.0
+        for row in XS["force"][:4]:
+            for _ in range(3):
+                total, u = total + (0.0 if inner is None else square(u)), diffuse(u, c)
+            total = total + square(u - row)
+        return total
+
+    def loop(c):
+        return dg.scan(block, U, 4, c, xs=XS["force"][:4], outputs=outer)[1]
+
+    expected = plainly(C), autograd.grad(plainly)(C)
+    of_loop = dg.value_and_grad(lambda c: dg.delayed(np.sum)(loop(c)))
+    of_sum = dg.value_and_grad(lambda c: dg.map_sum(lambda item, c: np.sum(loop(c)), [0], c))
+    for _ in range(14):
+        assert_close(of_loop(C), expected, 1e-12)
+        assert_close(of_sum(C), expected, 1e-12)
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_steps_of_other_libraries(backend):
     library = pytest.importorskip(backend)

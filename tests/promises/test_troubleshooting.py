@@ -1,6 +1,7 @@
 """The page `docs/troubleshooting.md`: programs get each message on it, and its code runs."""
 
 import asyncio
+import importlib
 import inspect
 import itertools
 import math
@@ -9,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import types
@@ -187,6 +189,17 @@ def a_module_that_workers_do_not_have(client):
         dg.grad(dg.delayed(module.model))(X)
 
 
+def a_module_that_was_edited(client):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        path = pathlib.Path(folder, "edited_since.py")
+        path.write_text("def model(x): return x.sum()\n")
+        client.upload_file(path)
+        path.write_text("def model(x): return 2.0 * x.sum()\n")
+        module = importlib.import_module(path.stem)
+        dg.grad(dg.delayed(module.model))(X)
+
+
 def another_version(threads):
     there = versions.get_package_info
     with pytest.MonkeyPatch.context() as patch:
@@ -358,6 +371,10 @@ ROWS = [
         a_module_that_workers_do_not_have,
         "ModuleNotFoundError: No module named",
         "daskgrad: the process that runs the model has no module",
+    ),
+    (
+        a_module_that_was_edited,
+        "RuntimeError: model '…' uses …, for which this worker has other code than the client",
     ),
     (another_version, "VersionMismatchWarning: Mismatched versions"),
     (no_worker, "TimeoutError: no task could run for … s (dask.config: daskgrad.wait.workers)"),

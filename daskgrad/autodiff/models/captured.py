@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.determinism import fingerprint_of
+from daskgrad.autodiff.models.model import run_as_model
 from daskgrad.autodiff.models.travel import Measured, Travelling
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import carrier
@@ -144,10 +145,13 @@ def pull_tape(
     is_term: bool = False,
 ) -> Leaves:
     """The cotangents of the primals' leaves. A tape that can return ``Rows`` does so for the traced
-    arrays ``asked``, and in a term of a sum for arrays with few used rows."""
+    arrays ``asked``, and in a term of a sum for arrays with few used rows. It may run the model
+    again, or a rule of the user's: nothing is recorded."""
     if (asked or is_term) and hasattr(tape, "pull_rows"):
-        return put_in_places(tape.pull_rows(cotangent, asked, is_term), primals, places)
-    return put_in_places(tape.pull(cotangent), primals, places)
+        pulled = run_as_model(tape.pull_rows, cotangent, asked, is_term)
+    else:
+        pulled = run_as_model(tape.pull, cotangent)
+    return put_in_places(pulled, primals, places)
 
 
 def put_in_places(pulled: Sequence[Any], primals: Leaves, places: Sequence[int]) -> Leaves:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
+from daskgrad.autodiff.values import sources
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.memory import Sealed, out_of_band
@@ -54,32 +55,41 @@ class Model(NamedTuple):
 
 
 class SentFunction(Sealed):
-    """A model's function, loaded at its first call: if loading fails, that task alone fails."""
+    """A model's function, loaded at its first call: if loading fails, that task alone fails.
 
-    __slots__ = ("_digest", "_lock", "backend")
+    ``source``: the model's name, the version of Python, and digests of the code that goes by name.
+    """
 
-    def __init__(self, data: bytes, backend: Any, digest: bytes | None = None):
+    __slots__ = ("_digest", "_lock", "backend", "source")
+
+    def __init__(
+        self, data: bytes, backend: Any, source: tuple | None = None, digest: bytes | None = None
+    ):
         super().__init__(data)
         self.backend = backend
+        self.source = source
         self._digest = digest
         self._lock = threading.Lock()
 
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
-        return cls(registry.load(model.backend).dumps(model.fun), registry.sent(model.backend))
+        data = registry.load(model.backend).dumps(model.fun)
+        digests = sources.digests_of(plain_function(model.fun), data)
+        source = model.name, sources.VERSION, digests
+        return cls(data, registry.sent(model.backend), source)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return SentFunction, (out_of_band(self.data, protocol), self.backend)
+        return SentFunction, (out_of_band(self.data, protocol), self.backend, self.source)
 
     @property
     def daskgrad_digest(self) -> bytes:
         """The function's key for a backend that keeps compiled functions."""
         if self._digest is None:
-            self._digest = digest(self.data)
+            self._digest = digest(bytes(self.data) + repr(self.source).encode())
         return self._digest
 
     def unloaded(self) -> "SentFunction":
-        return SentFunction(self.data, self.backend, self.daskgrad_digest)
+        return SentFunction(self.data, self.backend, self.source, self.daskgrad_digest)
 
     def load(self) -> Callable:
         """The function, one for all threads."""
@@ -89,10 +99,26 @@ class SentFunction(Sealed):
         return self.loaded
 
     def _unpickle(self) -> Callable:
-        return registry.load(self.backend).loads(self.data)
+        fun = registry.load(self.backend).loads(self.data)
+        if self.source is not None:
+            require_source(*self.source)
+        return fun
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.load()(*args, **kwargs)
+
+
+def require_source(name: str, version: Any, digests: sources.Digests) -> None:
+    """Raises if this process has imported a module before it was edited."""
+    place = sources.differing(digests) if version == sources.VERSION else None
+    if place is not None:
+        raise RuntimeError(
+            f"model {name!r} uses {'.'.join(place)}, for which this worker has other code than the "
+            f"client: it imported the module {place[0]!r} before it was edited, or from another "
+            f"file. Restart the workers (client.restart()) or give them the new file "
+            f"(client.upload_file), or send the module's functions along "
+            f"(cloudpickle.register_pickle_by_value)"
+        )
 
 
 class Call(NamedTuple):

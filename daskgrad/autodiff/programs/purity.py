@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from itertools import chain, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import Any, NamedTuple
 
 import autograd.numpy as anp
@@ -41,12 +41,28 @@ CHANGING = {
 REFUSED = set("rvs format format_map tofile dump".split())
 HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
+EQUALITY = {"__eq__", "__ne__"}
+COMPARISONS = {*EQUALITY, "__lt__", "__le__", "__gt__", "__ge__"}
+TEXT = {"__str__", "__repr__", "__format__"}
+OF_ITSELF = {*TEXT, "__hash__"}  # methods that may ask an object for its class and identity
+ASKED = {"__class__", "__qualname__", "hash", "id", "type"}
 CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
 ELEMENTS = ("STORE_SUBSCR", "DELETE_SUBSCR")
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 OUTER = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+OPERATORS = ("BINARY_OP", "COMPARE_OP")
+BINARY = (*OPERATORS, "BINARY_SUBSCR")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
+BY_TEXT = "FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE".split()
+BY_TEXT += "str repr % %= mod str_".split()
+BY_EQUALITY = "== != CONTAINS_OP index count remove eq ne".split()
+BY_ORDER = "< <= > >= sorted min max sort lt le gt ge".split()
+BY_HASH = (
+    "CONTAINS_OP BUILD_SET BUILD_MAP SET_ADD MAP_ADD STORE_SUBSCR BINARY_SUBSCR [] set".split()
+)
+BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
+WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
@@ -73,11 +89,13 @@ def read(code: types.CodeType) -> Code:
     bodies = [[*dis.get_instructions(part)] for part in codes_in(code)]
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
+    attributes = [op.argval for op in every if op.opname in ATTRIBUTES]
+    impurity = partial(impurity_of_body, code.co_freevars, code.co_name in OF_ITSELF)
     return Code(
-        frozenset([op.argval for op in every if op.opname in ATTRIBUTES]),
+        frozenset(attributes).union(*map(implicit, bodies)),
         paths_in(bodies, GLOBALS),
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
-        next(filter(None, map(partial(impurity_of_body, code.co_freevars), bodies)), None),
+        next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
     )
 
@@ -93,8 +111,39 @@ def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) 
     return paths
 
 
-def impurity_of_body(outer: Sequence[str], body: Sequence[dis.Instruction]) -> str | None:
+def implicit(body: Sequence[dis.Instruction]) -> set[str]:
+    """The methods that Python may call for the instructions, globals and attributes of code."""
+    used = {op.argval for op in body if op.opname in (*GLOBALS, *ATTRIBUTES)}
+    for before, op in pairwise(body):
+        word = op.argrepr if op.opname in OPERATORS else op.opname
+        if word in ("%", "%=") or op.opname not in BINARY or before.opname not in WITH_CONSTANTS:
+            used.add(word)
+    return {
+        *(TEXT if not used.isdisjoint(BY_TEXT) else ()),
+        *(EQUALITY if not used.isdisjoint(BY_EQUALITY) else ()),
+        *(COMPARISONS if not used.isdisjoint(BY_ORDER) else ()),
+        *(["__hash__"] if not used.isdisjoint(BY_HASH) else ()),
+    }
+
+
+def makes_object(method: types.FunctionType) -> bool:
+    """Whether a class method may call its class: it does more than to take attributes of it."""
+    code, body = method.__code__, [*dis.get_instructions(method)]
+    name = code.co_varnames[0] if code.co_varnames else None
+    uses = [
+        op.opname not in ATTRIBUTES
+        for before, op in pairwise(body)
+        if before.opname.startswith("LOAD_FAST")
+        and name in (before.argval, *before.argrepr.split(", "))
+    ]
+    return name in code.co_cellvars or any(uses)
+
+
+def impurity_of_body(
+    outer: Sequence[str], is_of_itself: bool, body: Sequence[dis.Instruction]
+) -> str | None:
     """Why code may be impure: it changes something that is not its own, or compares identities."""
+    harmless = HARMLESS | ASKED if is_of_itself else HARMLESS
     for before, container, op in zip([None, *body], [None, None, *body], body, strict=False):
         name = op.argval
         if op.opname in ELEMENTS and container is not None:
@@ -111,7 +160,7 @@ def impurity_of_body(outer: Sequence[str], body: Sequence[dis.Instruction]) -> s
             impurity = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
             if impurity:
                 return impurity
-        if op.opname in ATTRIBUTES and name not in HARMLESS:
+        if op.opname in ATTRIBUTES and name not in harmless:
             if name in REFUSED or (name.startswith("__") and name.endswith("__")):
                 return f"it uses {name!r}"
     return None
@@ -146,10 +195,11 @@ def impurity_of_library(thing: Any, name: str) -> str | None:
     return f"it refers to {name!r}, an object of type {kind.__qualname__}"
 
 
-def impurity_of_builtin(name: str) -> str | None:
+def impurity_of_builtin(name: str, caller: str) -> str | None:
     thing = getattr(builtins, name, None)
     is_exception = isinstance(thing, type) and issubclass(thing, BaseException)
     is_known = name in BUILTINS or (is_exception and name not in MISSED)
+    is_known |= caller in OF_ITSELF and name in ASKED
     return None if is_known else f"it calls {name!r}"
 
 

@@ -6,18 +6,23 @@ identity, and small arrays by their bytes. A function may get other code: IPytho
 replaces it in place.
 """
 
+import builtins
+import inspect
 import sys
 import types
 import weakref
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
+    COMPARISONS,
+    OF_C,
     impurity_of_builtin,
     impurity_of_library,
     impurity_of_path,
@@ -26,6 +31,7 @@ from daskgrad.autodiff.programs.purity import (
     is_plain_class,
     is_primitive,
     is_read_only,
+    makes_object,
     path_of,
     read,
 )
@@ -42,10 +48,10 @@ MISSING = object()
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
-COMPARISONS = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
-OF_OBJECTS -= COMPARISONS
+OF_OBJECTS |= {"__class_getitem__"}
+OF_OBJECTS -= {*COMPARISONS, "__hash__", "__subclasshook__"}
 MADE_BY = {"__init__", "__new__", "__post_init__"}  # of a class that may be called
 OF_CLASSES = (
     types.MemberDescriptorType,
@@ -58,8 +64,14 @@ def layout_of(array: Any) -> tuple:
     return array.shape, array.dtype, array.strides, array.flags.writeable
 
 
-def count_names(kind: type) -> int:
-    return len(vars(kind)) - ("__slotnames__" in vars(kind))  # which a pickle puts there
+LATER = {"__slotnames__", "__annotations_cache__"}  # which Python adds when it needs them
+
+
+def has_names(kind: type, names: list[str]) -> bool:
+    """Whether a class has these attributes of its own, and no others."""
+    found = [*vars(kind)]
+    count = len(names)
+    return found == names or (found[:count] == names and LATER.issuperset(found[count:]))
 
 
 class References:
@@ -83,10 +95,14 @@ class References:
         self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
         self._has_modules = False  # which the code passes on
         self.of_package: set[str] = set()  # names of this package in the code
+        self._builtins: set[str] = set()  # names of Python's own in the code
         self._seen: dict[int, Any] = {}
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
         self._itself = object()  # no thing that is followed later
+        if self._builtins:
+            get_all = partial(itemgetter(*self._builtins), vars(builtins))
+            self._equal.append((get_all, get_all()))
 
     def has_changed(self) -> bool:
         """Whether a name refers to another object, a function has other code or defaults, a list
@@ -134,6 +150,7 @@ class References:
         kind: Any = type(thing)
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
+        is_constant &= not (kind is np.ufunc and is_of_users(thing))
         if id(thing) in self._seen or is_constant or is_over:
             return
         self._seen[id(thing)] = thing
@@ -141,7 +158,7 @@ class References:
             self._follow_array(thing, name)
         elif kind in MODELS:
             self._follow_model(thing)
-        elif isinstance(thing, partial):
+        elif kind is partial:
             self._follow_all([thing.func, thing.args, thing.keywords], name)
         elif isinstance(thing, types.MethodType):
             self._follow_all([thing.__func__, thing.__self__], thing.__func__.__name__)
@@ -265,7 +282,8 @@ class References:
             self._require_same(get, value)
             self._follow_paths(value, name, paths)
             if value is MISSING:
-                self._refuse(impurity_of_builtin(name))
+                self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
+                self._builtins |= {name} & vars(builtins).keys()
         return None
 
     def _follow_paths(self, start: Any, name: str, paths: Iterable[tuple[str, ...]]) -> None:
@@ -310,15 +328,15 @@ class References:
                 self._same.append((partial(attribute_of, weakly(thing), "__class__", None), kind))
             for base in kind.__mro__:  # a new attribute may hide another one
                 if not is_of_library(base.__module__):
-                    self._equal.append((partial(count_names, base), count_names(base)))
-            if not is_plain_class(kind) and not issubclass(kind, CONTAINERS):
+                    self._equal.append((partial(has_names, base, [*vars(base)]), True))
+            is_plain: Any = is_plain_class.__wrapped__  # the class may have changed
+            if not is_plain(kind) and not issubclass(kind, CONTAINERS):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
             self._follow_attributes(thing, operators_of(kind))
 
     def _follow_attributes(self, thing: Any, names: set[str]) -> None:
         """Follows attributes of an object, class, function or module of the user's."""
-        # functions that look into the first namespaces, where later attributes hide others
-        hiding: list[Any] = []
+        hiding: list[Any] = []  # looks into the object's own namespace, which hides its class's
         for namespace in namespaces_of(thing):
             is_of_class = type(namespace) is not dict
             look = namespace.get
@@ -330,6 +348,11 @@ class References:
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
                     get = partial(attribute_of, weakly(thing), name, MISSING)
                     value = get()
+                elif isinstance(value, OF_C) and type(thing) is types.SimpleNamespace:
+                    self.names |= vars(thing).keys()
+                    count = partial(count_attributes, weakly(thing))
+                    self._equal.append((count, count()))
+                    continue
                 elif isinstance(value, OF_CLASSES):
                     continue
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
@@ -340,9 +363,13 @@ class References:
                     for other in hiding
                     if other(name, MISSING) is MISSING
                 ]
-                if value is not self._itself and value is not MISSING:
+                if isinstance(value, classmethod) and fun is not None and makes_object(fun):
+                    self._follow_attributes(type(thing), MADE_BY)
+                if is_generated(fun):
+                    self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
+                elif value is not self._itself and value is not MISSING:
                     self._follow(value if fun is None else fun, name)
-            if len(hiding) < 2:
+            if not is_of_class:
                 hiding.append(look)
 
 
@@ -369,13 +396,28 @@ def function_of(attribute: Any) -> Any:
 
 
 def operators_of(kind: Any) -> set[str]:
-    """The names of the user's methods that Python calls."""
+    """The names of the user's methods that Python calls, whatever the code is."""
     namespaces = [vars(base) for base in kind.__mro__ if not is_of_library(base.__module__)]
-    names = {name for space in namespaces for name in space if function_of(space[name])}
-    known = OF_OBJECTS | MADE_BY
-    if hasattr(kind, "__dataclass_fields__"):
-        known = known | COMPARISONS
-    return {name for name in names - known if name.startswith("__")}
+    members = [(name, value) for space in namespaces for name, value in space.items()]
+    return {
+        name
+        for name, value in members
+        if name.startswith("__")
+        and name not in OF_OBJECTS | MADE_BY
+        and (callable(value) or hasattr(type(value), "__get__"))
+        and not (isinstance(value, (*OF_CLASSES, *OF_C)) or is_generated(value))
+    }
+
+
+def is_generated(fun: Any) -> bool:
+    """Whether ``dataclass`` made a method: it compares, hashes or shows the fields."""
+    code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
+    return code is not None and code.co_qualname.startswith("__create_fn__.")
+
+
+def is_of_users(ufunc: np.ufunc) -> bool:
+    """Whether ``np.frompyfunc`` made a ufunc, of a function of Python's."""
+    return all([set(types) <= {"O", "-", ">"} for types in ufunc.types])
 
 
 def weakly(thing: Any) -> Callable[[], Any]:
@@ -425,6 +467,10 @@ def attribute_of(reference: Callable[[], Any], name: str, otherwise: Any) -> Any
 def attribute_in(reference: Callable[[], Any], name: str, otherwise: Any) -> Any:
     """An attribute in an object's own namespace."""
     return getattr(reference(), "__dict__", {}).get(name, otherwise)
+
+
+def count_attributes(reference: Callable[[], Any]) -> int:
+    return len(getattr(reference(), "__dict__", ()))
 
 
 def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tuple) -> bool:

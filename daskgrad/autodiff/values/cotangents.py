@@ -169,6 +169,16 @@ def cast(cotangent: Any, leaf: Any) -> Any:
     return cotangent.astype(dtype)
 
 
+def in_dtype(cotangent: Any, dtype: np.dtype | None) -> Any:
+    """A cotangent in another dtype; ``None`` for a leaf without derivative."""
+    if cotangent is None or dtype is None:
+        return None
+    like = np.empty(0, dtype)
+    if type(cotangent) is Rows:
+        return cotangent.with_values(cast(cotangent.values, like))
+    return cast(cotangent, like)
+
+
 def project(cotangent: Any, leaf: Any) -> Any:
     """A cotangent in its leaf's shape and dtype; ``None`` stays ``None``.
 

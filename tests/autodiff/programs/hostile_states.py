@@ -110,6 +110,14 @@ def set_unseen(number):
     setattr(state, NAME, number)
 
 
+def times_unseen(number):
+    return number * unseen()
+
+
+ufunc, over_entries = np.frompyfunc(times_unseen, 1, 1), np.vectorize(times_unseen)
+X = np.linspace(1.0, 2.0, 5)
+
+
 def count():
     """One more at each run of the model."""
     set_unseen(unseen() + 1)
@@ -124,6 +132,12 @@ UNSEEN = {
     "a long list": Hostile(lambda x: np.sum(x) * many[7], ERROR, before=at_place(many, 7)),
     "a container of another kind": Hostile(
         lambda x: np.sum(x) * listed[0], ERROR, before=at_place(listed, 0)
+    ),
+    "a ufunc of a function": Hostile(
+        lambda x: np.sum(x * ufunc(X).astype(float)), ERROR, before=at_last(set_unseen)
+    ),
+    "a function over entries": Hostile(
+        lambda x: np.sum(x * over_entries(X)), ERROR, before=at_last(set_unseen)
     ),
     "a file": Hostile(
         lambda x: np.sum(x) * float(file.read_text()),

@@ -5,6 +5,7 @@ import gc
 import itertools
 import random as python_random
 import sys
+import threading
 import time
 import types
 import warnings
@@ -607,3 +608,27 @@ def test_the_order_of_a_dict_takes_a_program_of_its_own():
         for p in (one, other):
             assert is_same(gradient(p), expected(p))
     assert len(whole_programs(gradient)[0]) == 2
+
+
+def half(x):
+    return 0.5 * np.sum(np.exp(x))
+
+
+@pytest.mark.parametrize("is_made_before", [True, False])
+def test_the_configuration_turns_programs_of_objectives_off(is_made_before):
+    model = dg.delayed(half) if is_made_before else half
+    gradient = dg.value_and_grad(lambda x: 2.0 * dg.delayed(model)(x))
+    for _ in range(60):
+        gradient(X)
+    programs = objective_of(gradient)._find()
+    assert programs.has_programs()
+    calls = programs.calls
+    with dask.config.set({"daskgrad.compile": False}):
+        thread = threading.Thread(target=gradient, args=(X,))
+        thread.start()
+        thread.join()
+        gradient(X)
+        assert programs.calls == calls
+        assert "is not compiled" in dg.explain(half, X)
+    gradient(X)
+    assert programs.calls > calls

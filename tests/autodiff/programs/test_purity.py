@@ -1,5 +1,6 @@
 """Models that are compiled without being asked: which, when, and that all others are traced."""
 
+import builtins
 import copy
 import dataclasses
 import functools
@@ -476,6 +477,14 @@ def test_the_configuration_says_what_auto_means(said, setting, is_compiled):
     with dask.config.set({"daskgrad.compile": setting}):
         model = dg.delayed(helper, compile=said)
     assert (model.model.backend != "autograd") == is_compiled
+
+
+def test_a_builtin_that_is_replaced(monkeypatch, synchronous):
+    gradient = dg.value_and_grad(dg.delayed(lambda x: np.sum(x) * abs(-2.0)))
+    for _ in range(20):
+        gradient(X)
+    monkeypatch.setattr(builtins, "abs", lambda number: 3.0)
+    assert gradient(X)[0] == 3.0 * np.sum(X)
 
 
 def test_only_three_words_are_understood():
