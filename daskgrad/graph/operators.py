@@ -191,6 +191,21 @@ class ArrayOperators:
     __matmul__, __rmatmul__ = records(MATMUL)
     __floordiv__, __rfloordiv__ = records(model_of(np.floor_divide))
     __mod__, __rmod__ = records(model_of(np.remainder))
+    __and__, __rand__ = records(model_of(np.bitwise_and))
+    __or__, __ror__ = records(model_of(np.bitwise_or))
+    __xor__, __rxor__ = records(model_of(np.bitwise_xor))
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __pos__(self) -> Any:
+        return self.record(model_of(np.positive), (self,))
+
+    def __invert__(self) -> Any:
+        return self.record(model_of(np.invert), (self,))
 
     def __neg__(self) -> Any:
         return self.record(NEGATIVE, (self,))
@@ -244,7 +259,6 @@ class ArrayOperators:
     __contains__ = refuses("'in'")
     __setitem__ = refuses("assignment to an item")
     __round__ = refuses("round()")
-    __divmod__ = __rdivmod__ = refuses("divmod()")
 
     def __len__(self) -> int:
         if not self.is_here:
