@@ -23,7 +23,6 @@ OF_ANY = {  # also of variables
     "into an array": lambda x: operator.iadd(np.ones(3), x),
     "in": lambda x: 1.0 in x,
     "round": round,
-    "divmod": lambda x: divmod(x, 2.0),
     "assignment": lambda x: operator.setitem(x, 0, 1.0),
     "formatting": lambda x: f"{x:.3f}",
 }

@@ -41,8 +41,8 @@ for fun, keywords, needed in (
     (anp.ravel, "order", lambda a, order="C": order not in ("C", "F")),
     (anp.diagonal, "offset axis1 axis2", always),
     (anp.diag, "k", lambda v, k=0: np.ndim(plain(v)) == 2),
-    # autograd supposes a number of repeats for each axis
-    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A))),
+    # autograd supposes a number of repeats, above zero, for each axis
+    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A)) or not np.all(reps)),
     # as for ``ravel``; and autograd does not take ``copy``
     (
         anp.reshape,
@@ -190,6 +190,15 @@ for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
 @composed(np.dstack)
 def dstack(tup):
     return anp.concatenate([anp.atleast_3d(array) for array in tup], axis=2)
+
+
+def of_dtype(stack, tup, *, dtype=None, casting="same_kind"):
+    """autograd does not take ``dtype``, which NumPy's deprecated ``row_stack`` passes on."""
+    stacked = stack(tup)
+    return stacked if dtype is None else anp.astype(stacked, dtype)
+
+
+TWINS[np.vstack], TWINS[np.hstack] = partial(of_dtype, anp.vstack), partial(of_dtype, anp.hstack)
 
 
 @composed(np.block)

@@ -174,6 +174,8 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "__format__": TEXT,
     "item assignment": ASSIGNMENT,
     "float() argument": NUMBER,
+    "int() argument": NUMBER,
+    "complex() first argument": NUMBER,
     "must be real number": NUMBER,
     "ArrayBox": "",
     "dtype('O')": "",
@@ -404,11 +406,30 @@ def item_of(box: Any, *index: Any) -> Any:
     return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
 
 
+def rounded(box: Any, ndigits: int | None = None) -> Any:
+    """``round`` of a traced number; NumPy's arrays have none."""
+    if box.ndim or ndigits is None:
+        raise TypeError(
+            f"round() of a traced array (an ArrayBox), {place_in_model()}: write np.round(x), or "
+            f"round(dg.value(x)) for an integer; both have no derivative"
+        )
+    return anp.around(box, ndigits)
+
+
 ARRAY_METHODS = {
     "dot": anp.dot,
     "conj": anp.conj,
     "conjugate": anp.conj,
     "copy": lambda box, order="C": np.copy(box, order),
+    "clip": lambda box, min=None, max=None: anp.clip(box, min, max),
+    "compress": lambda box, condition, axis=None: np.compress(condition, box, axis),
+    "transpose": lambda box, *axes: anp.transpose(box, axes if len(axes) > 1 else (*axes, None)[0]),
+    "__pos__": anp.array,
+    "__floordiv__": anp.floor_divide,
+    "__rfloordiv__": lambda box, other: anp.floor_divide(other, box),
+    "__divmod__": lambda box, other: (anp.floor_divide(box, other), box % other),
+    "__rdivmod__": lambda box, other: (anp.floor_divide(other, box), other % box),
+    "__round__": lambda box, *digits: rounded(box, *digits),
     "item": item_of,
     "real": property(anp.real),
     "imag": property(anp.imag),
@@ -416,11 +437,15 @@ ARRAY_METHODS = {
 }
 
 
+INSTEAD = {"flat": "np.ravel(x), or ", "tolist": "list(x), or "}  # of attributes that boxes lack
+
+
 def missing(name: str) -> property:
     """An attribute that boxes lack; its error tells what to write."""
 
     def refuse(box: Any) -> Any:
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
+        instead = INSTEAD.get(name, instead)
         raise AttributeError(
             f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
             f"array's; write {instead}dg.value(x).{name}, which has no derivative"

@@ -188,7 +188,7 @@ UNTRACED = {  # what does not take traced values: the error has a hint
     "math.sin": lambda x: math.sin(x[0]),
     "math.floor": lambda x: math.floor(x[0]) * x[1],
     "math.fsum": math.fsum,
-    "round": lambda x: round(x[0], 1) * x[1],
+    "round": lambda x: round(x[0]) * x[1],
     "tolist": lambda x: sum(x.tolist()),
     "assignment into zeros": lambda x: assigned(np.zeros(3), 0, x[0]),
     "assignment of a slice": lambda x: assigned(np.zeros(3), slice(None), x),
