@@ -36,7 +36,7 @@ OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
 SHARED = "scipy._"  # converts arrays for all of SciPy, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
-USUAL = {boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64}  # of operands
+USUAL = {boxes.ArrayBox, float, int, complex, bool, np.float64}  # of operands
 
 
 def as_array(box: Any) -> Callable:
@@ -67,13 +67,30 @@ def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
     """The operator of autograd's function, and its reflection; of sparse matrices ours."""
 
     def operate(box: Any, other: Any, is_reflected: bool = False) -> Any:
-        sparse_rule = None if type(other) in USUAL else rule_for(other, sparse)
-        if sparse_rule is not None:
-            return sparse_rule(other, box, is_reflected)
-        other = array_of(other)
+        kind = type(other)
+        if kind is np.ndarray:
+            if other.dtype.hasobject:
+                other = as_operand(other)
+        elif kind not in USUAL:
+            sparse_rule = rule_for(other, sparse)
+            if sparse_rule is not None:
+                return sparse_rule(other, box, is_reflected)
+            other = as_operand(other)
         return fun(other, box) if is_reflected else fun(box, other)
 
     return operate, lambda box, other: operate(box, other, True)
+
+
+def with_array(fun: Callable) -> Callable:
+    """The operator of autograd's function, whose other operand may be an array of traced numbers;
+    that leaves its own operators to NumPy's dispatch."""
+
+    def operate(box: Any, other: Any) -> Any:
+        if type(other) is np.ndarray and other.dtype.hasobject:
+            other = as_operand(other)
+        return fun(box, other)
+
+    return operate
 
 
 def rule_for(other: Any, sparse: str) -> Callable | None:
@@ -97,6 +114,9 @@ def install_plain_calls() -> None:
     ArrayBox.__array__ = property(as_array)
     ArrayBox.__matmul__, ArrayBox.__rmatmul__ = operators(anp.matmul, "times")
     ArrayBox.__mul__, ArrayBox.__rmul__ = operators(anp.multiply, "scaled")
+    for name in ("add", "subtract", "true_divide", "power"):
+        method = {"subtract": "sub", "true_divide": "truediv", "power": "pow"}.get(name, name)
+        setattr(ArrayBox, f"__{method}__", with_array(getattr(anp, name)))
 
 
 def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -117,10 +137,18 @@ PRODUCTS = {np.dot, np.outer}  # whose rules want arrays
 
 
 def arrays_of(operands: tuple) -> tuple:
-    """Operands with arrays in the place of lists."""
-    if list in map(type, operands) or tuple in map(type, operands):
-        return tuple(map(array_of, operands))
+    """Operands with arrays in the place of lists, and of arrays of traced numbers."""
+    for value in operands:
+        kind = type(value)
+        if kind is list or kind is tuple or (kind is np.ndarray and value.dtype.hasobject):
+            return tuple(map(as_operand, operands))
     return operands
+
+
+def as_operand(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        value = value.tolist()
+    return array_of(value)
 
 
 NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
