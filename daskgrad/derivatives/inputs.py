@@ -26,11 +26,12 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import still
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
-from daskgrad.graph.nodes import Constant, Node, same
+from daskgrad.graph.nodes import Constant, Node, as_node, same
+from daskgrad.graph.operators import OF_DASK
 from daskgrad.graph.variables import OTHER_DERIVATIVE, ChunkedVariable, Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
-from daskgrad.tasks.collections import is_dask_array
+from daskgrad.tasks.collections import is_collection, is_dask_array
 
 Argnums = int | Sequence[int]
 
@@ -188,27 +189,42 @@ def require_real_scalar(value: Any, name: str) -> None:
 
 def as_number(output: Any, name: str) -> Node:
     """The node of an output that is one real number."""
-    if isinstance(output, Node):
-        return output
+    if is_node(output):
+        return as_node(output)
     if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
         f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
-        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+        + (": add the nodes up, or use vjp" if holds_node(output) else instead_of(output))
     )
 
 
 def as_output(output: Any, name: str) -> Node:
     """The node of an output that may be a pytree of nodes."""
-    if isinstance(output, Node):
-        return output
+    if is_node(output):
+        return as_node(output)
     if holds_node(output):
         return PACK(output)
-    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+    raise TypeError(
+        f"{name!r} must return a node or a pytree of nodes; found {describe(output)}"
+        f"{instead_of(output)}"
+    )
+
+
+def instead_of(output: Any) -> str:
+    """What to write in the place of Dask's own functions."""
+    return f", which holds no derivative: {OF_DASK}" if is_collection(output) else ""
 
 
 def holds_node(value: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+    return any(map(is_node, flatten(value)[0]))
+
+
+def is_node(leaf: Any) -> bool:
+    """Whether a leaf is a node, or an array of nodes."""
+    return isinstance(leaf, Node) or (
+        isinstance(leaf, np.ndarray) and leaf.dtype.hasobject and as_node(leaf) is not None
+    )
 
 
 PACK = delayed(same, name="output")

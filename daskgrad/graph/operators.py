@@ -7,12 +7,15 @@ calls on variables; on other nodes it is an error with advice.
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
+from daskgrad.autodiff.tape.boxes import advice_here, is_log, package_of, place_of
+from daskgrad.autodiff.tape.numpy_calls import module_of
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
 from daskgrad.autodiff.values.trees import map_leaves
@@ -44,6 +47,7 @@ METHODS = frozenset(
 OF_UFUNCS = frozenset(("reduce", "accumulate", "outer", "reduceat"))
 ATTRIBUTES = frozenset(("T", "real", "imag"))
 OF_LAYOUT = frozenset(("shape", "ndim", "size", "dtype"))
+ASKED_BY_DASK = OF_LAYOUT | {"__array_priority__"}  # of operands of dask.array's functions
 OF_VALUES = frozenset(  # not recorded
     (np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.array_equal, np.allclose)
 )
@@ -51,10 +55,15 @@ IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis
 FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
+MOST_NUMBERS = 1000  # of a node that ``np.array`` takes apart: each number is a call
 MOST_MODELS = 512  # of functions that are kept: one may be made for one call, as by np.frompyfunc
 
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
+OF_DASK = (
+    "write NumPy's functions of dg.array(x), as in np.sum(np.log1p(dg.array(X) @ x)), or sum over "
+    "the blocks with dg.map_sum or dg.reduce_sum"
+)
 AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
 
 
@@ -157,7 +166,7 @@ def converts(convert: Callable, question: str, instead: str = "") -> Callable:
         if not self.is_here:
             raise refusal(self, question, instead)
         value = self.value_here()
-        if is_differentiable(value) and not self.is_stopped:
+        if is_differentiable(value) and not self.is_stopped and not is_log():
             raise refusal(self, question, instead)
         return convert(value)
 
@@ -255,10 +264,25 @@ class ArrayOperators:
     __int__ = converts(int, "int()")
     __complex__ = converts(complex, "complex()")
     __index__ = converts(operator.index, "an index")
-    __array__ = refuses("np.asarray", AS_MODEL)
     __contains__ = refuses("'in'")
     __setitem__ = refuses("assignment to an item")
     __round__ = refuses("round()")
+
+    @property
+    def __array__(self) -> Callable:
+        """AttributeError for the program's own ``np.array``, which then makes an array of nodes: a
+        call takes that as one node. Libraries would compute with it."""
+        frame = sys._getframe(1)
+        is_program = place_of(frame) and package_of(frame) != "dask"
+        if self.is_here and (is_program or "index_tricks" in module_of(frame)):
+            if np.size(self.value_here()) <= MOST_NUMBERS:
+                raise AttributeError("__array__")
+        advice = advice_here()
+        return functools.partial(refuses("np.asarray", advice or AS_MODEL), self)
+
+    def to_dask_array(self) -> Any:
+        """For Dask, which would make an array of it, without a derivative."""
+        raise TypeError(f"dask.array's functions take no {self!r}; {OF_DASK}")
 
     def __len__(self) -> int:
         if not self.is_here:
@@ -277,6 +301,9 @@ class ArrayOperators:
         return repr(self)
 
     def __getattr__(self, attribute: str) -> Any:
+        is_known = attribute in OF_LAYOUT and self.is_here
+        if attribute in ASKED_BY_DASK and not is_known and package_of(sys._getframe(1)) == "dask":
+            self.to_dask_array()
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
             raise AttributeError(attribute)
         if attribute == "view":
@@ -285,7 +312,7 @@ class ArrayOperators:
             return functools.partial(self._call_method, attribute)
         if attribute in ATTRIBUTES:
             return self.record(Model(get_attribute, attribute), (self, attribute))
-        if attribute in OF_LAYOUT and self.is_here:
+        if is_known:
             value = self.value_here()
             return getattr(
                 np.asarray(value) if isinstance(value, float | int) else value, attribute

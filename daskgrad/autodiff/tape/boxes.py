@@ -7,7 +7,6 @@ array knows the boxes of arrays that share its memory.
 Methods of arrays work if a traced function does the same; the others tell what to write.
 """
 
-import importlib.util
 import itertools
 import sys
 import traceback
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import dropwhile, takewhile
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import autograd.numpy as anp
@@ -24,8 +23,9 @@ from autograd import tracer
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
+from daskgrad.autodiff.tape.scipy_hints import advice_about_scipy
 from daskgrad.autodiff.values.protection import BARE
-from daskgrad.autodiff.values.trees import LEAF_TYPES
+from daskgrad.autodiff.values.trees import LEAF_TYPES, held_by
 
 # -------------------------------------------------------------------------------------------------
 # Thread-safe trace numbers for autograd.
@@ -155,7 +155,8 @@ HINT = (
 
 ARRAY = (
     "no plain array holds traced numbers; write np.stack([...]) of a list for np.array([...]), "
-    "np.fromiter and result[i] = ..., and np.dot(a, x) for a.dot(x)"
+    "np.fromiter and result[i] = ..., np.dot(a, x) for a.dot(x), and x.astype(float) for "
+    "np.asarray(x, float)"
 )
 NUMBER = (
     "a plain number has no derivative; leave out float(), since x[0] is a number, write np.exp "
@@ -168,6 +169,11 @@ ASSIGNMENT = (
     "x[i] = ..."
 )
 
+COMPILED = (
+    "a compiled function takes plain arrays alone; for scipy.sparse.linalg's splu(A).solve(b) and "
+    "spsolve(A, b) write daskgrad.scipy.sparse.linalg's"
+)
+
 BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array of boxes: advice
     "array element with a sequence": ARRAY,
     "loop of ufunc does not support": ARRAY,
@@ -177,10 +183,11 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "int() argument": NUMBER,
     "complex() first argument": NUMBER,
     "must be real number": NUMBER,
+    "must be numpy.ndarray": COMPILED,
     "ArrayBox": "",
-    "dtype('O')": "",
-    "dtype object": "",
-    "object arrays": "",
+    "dtype('O')": ARRAY,
+    "dtype object": ARRAY,
+    "object arrays": ARRAY,
     "proper array of floats": "",
     "holds references": "",
     "found object": "",
@@ -209,6 +216,10 @@ ADVICE = {  # by a package, module or class that takes no traced values
     "xarray": (
         "xarray takes no traced values; take arrays out of DataArrays first, with .values or "
         ".data, and compute with these"
+    ),
+    "polynomial": (
+        "np.polynomial's functions take no traced values here; write chebvander(t, n) @ c for a "
+        "value (or polyvander, legvander ...), np.linalg.lstsq(chebvander(t, n), y)[0] for a fit"
     ),
     "ma": (
         "masked arrays (np.ma) hold no traced values; choose with np.where(mask, x, ...), of "
@@ -257,14 +268,21 @@ def library_frames(frames: Iterable[FrameType]) -> list[FrameType]:
 
 def has_box(frame: FrameType) -> bool:
     """Whether a function got, or has made, a box or an array of boxes."""
-    return any(
-        isbox(local) or (isinstance(local, np.ndarray) and local.dtype.kind == "O")
-        for local in frame.f_locals.values()
-    )
+    return any(map(is_traced, frame.f_locals.values()))
+
+
+def is_traced(value: Any, depth: int = 3) -> bool:
+    """Whether a value is a box, an array of boxes, or a tuple or function that holds one, perhaps
+    in another."""
+    if isinstance(value, FunctionType | tuple):
+        held = value if isinstance(value, tuple) else held_by(value)
+        return depth > 0 and any([is_traced(part, depth - 1) for part in held])
+    return isbox(value) or (isinstance(value, np.ndarray) and value.dtype.kind == "O")
 
 
 def advice_of(frames: Iterable[FrameType]) -> str:
     """The advice to a call of a library, or nothing."""
+    frames = list(frames)
     called = [
         (*frame.f_globals["__name__"].split("."), frame.f_code.co_qualname.split(".")[0])
         for frame in library_frames(frames)
@@ -273,24 +291,7 @@ def advice_of(frames: Iterable[FrameType]) -> str:
         for name in (package, *names):
             if name in ADVICE:
                 return ADVICE[name]
-    functions = [(path[1], path[-1]) for path in called if is_in("scipy", path[1], path[-1])]
-    for module, name in functions:
-        if is_in("daskgrad.scipy", module, name):
-            path = f"scipy.{module}.{name}"
-            return f"{path} takes no traced values; write daskgrad.{path}"
-    for module, name in functions:
-        return (
-            f"scipy.{module}.{name} takes no traced values, and is not in daskgrad.scipy; give it "
-            f"a rule with dg.custom_vjp, or take differences with dg.finite_difference"
-        )
-    return ""
-
-
-def is_in(package: str, module: str, name: str) -> bool:
-    """Whether a package has a function of this name in this public module."""
-    if importlib.util.find_spec(f"{package}.{module}") is None:
-        return False
-    return hasattr(importlib.import_module(f"{package}.{module}"), name)
+    return advice_about_scipy(library_frames(frames))
 
 
 # ------------------------------------------------------------------------------------- array boxes
@@ -406,6 +407,25 @@ def item_of(box: Any, *index: Any) -> Any:
     return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
 
 
+def is_log() -> bool:
+    """Whether ``logging`` asks for a value: it swallows exceptions, and prints their tracebacks."""
+    return package_of(sys._getframe(2)) == "logging"
+
+
+def shown(name: str, refusal: str = "") -> Any:
+    """A method that gives the plain value to logs; to others a refusal, or autograd's text."""
+    autograds = getattr(Autograds, name, None)
+
+    def method(box: Any) -> Any:
+        if is_log():
+            return getattr(inmost(box), name)()
+        if autograds is None:
+            raise TypeError(refusal)
+        return autograds(box)
+
+    return method
+
+
 def rounded(box: Any, ndigits: int | None = None) -> Any:
     """``round`` of a traced number; NumPy's arrays have none."""
     if box.ndim or ndigits is None:
@@ -430,6 +450,9 @@ ARRAY_METHODS = {
     "__divmod__": lambda box, other: (anp.floor_divide(box, other), box % other),
     "__rdivmod__": lambda box, other: (anp.floor_divide(other, box), other % box),
     "__round__": lambda box, *digits: rounded(box, *digits),
+    "__float__": shown("__float__", "float() argument must be a real number, not 'ArrayBox'"),
+    "__int__": shown("__int__", "int() argument must be a real number, not 'ArrayBox'"),
+    "__str__": shown("__str__"),
     "item": item_of,
     "real": property(anp.real),
     "imag": property(anp.imag),
