@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
-from daskgrad.autodiff.tape.boxes import advice_here, is_log, package_of, place_of
+from daskgrad.autodiff.tape.boxes import advice_here, is_log, libraries_here, package_of, place_of
 from daskgrad.autodiff.tape.numpy_calls import module_of
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
@@ -60,6 +60,10 @@ MOST_MODELS = 512  # of functions that are kept: one may be made for one call, a
 
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
+FOR_SCIPY = (
+    "for a function of models that SciPy calls, dg.adapters.flat or flat_residuals, whose values "
+    "and .jacobian are arrays, as in constraints={'type': 'ineq', 'fun': f, 'jac': f.jacobian}"
+)
 OF_DASK = (
     "write NumPy's functions of dg.array(x), as in np.sum(np.log1p(dg.array(X) @ x)), or sum over "
     "the blocks with dg.map_sum or dg.reduce_sum"
@@ -119,6 +123,7 @@ def refuses(question: str, instead: str = "") -> Callable:
 
 
 def refusal(node: Any, question: str, instead: str = "") -> TypeError:
+    instead = instead_for_scipy() or instead
     if not node.is_here:
         return TypeError(needs_value(node, question, instead))
     return TypeError(
@@ -127,6 +132,13 @@ def refusal(node: Any, question: str, instead: str = "") -> TypeError:
         f"{instead or 'make a plain function one model, dg.grad(dg.delayed(fun))'}; where no "
         f"derivative goes through it, write dg.stop_gradient(...) or take the value with .compute()"
     )
+
+
+def instead_for_scipy() -> str:
+    """What to write if one of SciPy's functions asks."""
+    if "scipy" not in map(package_of, libraries_here()):
+        return ""
+    return f"{advice_here()}; or, {FOR_SCIPY}".removeprefix("; or, ")
 
 
 def needs_value(node: Any, question: str, instead: str) -> str:
@@ -277,8 +289,7 @@ class ArrayOperators:
         if self.is_here and (is_program or "index_tricks" in module_of(frame)):
             if np.size(self.value_here()) <= MOST_NUMBERS:
                 raise AttributeError("__array__")
-        advice = advice_here()
-        return functools.partial(refuses("np.asarray", advice or AS_MODEL), self)
+        return functools.partial(refuses("np.asarray", AS_MODEL), self)
 
     def to_dask_array(self) -> Any:
         """For Dask, which would make an array of it, without a derivative."""
@@ -319,7 +330,8 @@ class ArrayOperators:
             )
         is_method = callable(getattr(np.ndarray, attribute, None))
         model = f"lambda x: x.{attribute}{'()' if is_method else ''}"
-        raise AttributeError(needs_value(self, f".{attribute}", f"dg.delayed({model})(node)"))
+        instead = instead_for_scipy() or f"dg.delayed({model})(node)"
+        raise AttributeError(needs_value(self, f".{attribute}", instead))
 
     def _call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         model = Model(call_method, name)

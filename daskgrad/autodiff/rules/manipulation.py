@@ -10,7 +10,7 @@ from autograd.numpy import numpy_wrapper
 from autograd.tracer import getval, isbox
 
 from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain, shape_of
-from daskgrad.autodiff.rules.twins import TWINS, composed
+from daskgrad.autodiff.rules.twins import TWINS, as_array, composed
 
 
 def places_of(x: Any) -> np.ndarray:
@@ -192,13 +192,15 @@ def dstack(tup):
     return anp.concatenate([anp.atleast_3d(array) for array in tup], axis=2)
 
 
-def of_dtype(stack, tup, *, dtype=None, casting="same_kind"):
-    """autograd does not take ``dtype``, which NumPy's deprecated ``row_stack`` passes on."""
-    stacked = stack(tup)
-    return stacked if dtype is None else anp.astype(stacked, dtype)
+def put_together(join, arrays, *args, dtype=None, casting="same_kind", **options):
+    """autograd takes no ``dtype``, which NumPy's deprecated ``row_stack`` passes on, and finds no
+    traced value in a list among the arrays."""
+    whole = join(arrays if isbox(arrays) else list(map(as_array, arrays)), *args, **options)
+    return whole if dtype is None else anp.astype(whole, dtype)
 
 
-TWINS[np.vstack], TWINS[np.hstack] = partial(of_dtype, anp.vstack), partial(of_dtype, anp.hstack)
+for name in ("concatenate", "vstack", "hstack"):
+    TWINS[getattr(np, name)] = partial(put_together, getattr(anp, name))
 
 
 @composed(np.block)

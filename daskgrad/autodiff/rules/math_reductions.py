@@ -263,7 +263,9 @@ def extreme(fun: Callable, larger: Callable, least: float) -> None:
     def program(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=np._NoValue):
         axis = normal_axes(axis, np.ndim(plain(a)))
         if not np.size(plain(a)):  # initial is a constant
-            return fun(plain(a), axis=axis, keepdims=is_given(keepdims) and keepdims, initial=initial)
+            return fun(
+                plain(a), axis=axis, keepdims=is_given(keepdims) and keepdims, initial=initial
+            )
         a = anp.where(where, a, least) if is_given(where) else a
         value = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
         return larger(value, initial) if is_given(initial) else value

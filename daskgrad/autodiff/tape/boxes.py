@@ -251,8 +251,12 @@ def advice_about(error: Exception) -> str:
 
 def advice_here(method: str = "") -> str:
     """Advice for code that looks into a box now, by a method of the box."""
-    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
-    return advice_of(frames) or METHODS.get(method, "")
+    return advice_of(libraries_here()) or METHODS.get(method, "")
+
+
+def libraries_here() -> list[FrameType]:
+    """The frames of the library that looks into a box or node now, the innermost first."""
+    return library_frames([frame for frame, _ in traceback.walk_stack(sys._getframe(1))])[::-1]
 
 
 def frames_of(error: Exception) -> list[FrameType]:
