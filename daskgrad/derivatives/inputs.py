@@ -189,8 +189,9 @@ def require_real_scalar(value: Any, name: str) -> None:
 
 def as_number(output: Any, name: str) -> Node:
     """The node of an output that is one real number."""
-    if is_node(output):
-        return as_node(output)
+    node = node_of(output)
+    if node is not None:
+        return node
     if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
@@ -201,8 +202,9 @@ def as_number(output: Any, name: str) -> Node:
 
 def as_output(output: Any, name: str) -> Node:
     """The node of an output that may be a pytree of nodes."""
-    if is_node(output):
-        return as_node(output)
+    node = node_of(output)
+    if node is not None:
+        return node
     if holds_node(output):
         return PACK(output)
     raise TypeError(
@@ -217,14 +219,13 @@ def instead_of(output: Any) -> str:
 
 
 def holds_node(value: Any) -> bool:
-    return any(map(is_node, flatten(value)[0]))
+    return any([node_of(leaf) is not None for leaf in flatten(value)[0]])
 
 
-def is_node(leaf: Any) -> bool:
-    """Whether a leaf is a node, or an array of nodes."""
-    return isinstance(leaf, Node) or (
-        isinstance(leaf, np.ndarray) and leaf.dtype.hasobject and as_node(leaf) is not None
-    )
+def node_of(leaf: Any) -> Node | None:
+    """A leaf that is a node, or the node of an array of nodes; else None."""
+    is_array = isinstance(leaf, np.ndarray) and leaf.dtype.hasobject
+    return as_node(leaf) if is_array or isinstance(leaf, Node) else None
 
 
 PACK = delayed(same, name="output")

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 from daskgrad.autodiff.rules import scipy_linalg as rules
+from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
 from daskgrad.autodiff.rules.scipy_linalg import linalg, lu_packed
 from daskgrad.autodiff.tape import value
 from daskgrad.scipy.dispatch import dispatched

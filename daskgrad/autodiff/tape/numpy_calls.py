@@ -20,7 +20,8 @@ from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.autodiff.rules.declaration import DECLARED, learn, settle, without_derivative
 from daskgrad.autodiff.rules.math_along_axes import running
-from daskgrad.autodiff.rules.twins import TWINS, as_array as array_of, in_positions
+from daskgrad.autodiff.rules.twins import TWINS, in_positions
+from daskgrad.autodiff.rules.twins import as_array as array_of
 from daskgrad.autodiff.tape import boxes
 from daskgrad.autodiff.tape.boxes import place_in_model
 
