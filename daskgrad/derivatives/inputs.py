@@ -214,7 +214,7 @@ def as_output(output: Any, name: str) -> Node:
 
 
 def instead_of(output: Any) -> str:
-    """What to write in the place of Dask's own functions."""
+    """Advice about Dask's own functions."""
     return f", which holds no derivative: {OF_DASK}" if is_collection(output) else ""
 
 

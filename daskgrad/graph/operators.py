@@ -135,7 +135,7 @@ def refusal(node: Any, question: str, instead: str = "") -> TypeError:
 
 
 def instead_for_scipy() -> str:
-    """What to write if one of SciPy's functions asks."""
+    """Advice if one of SciPy's functions asks, or nothing."""
     if "scipy" not in map(package_of, libraries_here()):
         return ""
     return f"{advice_here()}; or, {FOR_SCIPY}".removeprefix("; or, ")

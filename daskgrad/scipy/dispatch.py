@@ -44,7 +44,7 @@ def with_fields(fun: Callable) -> Any:
         if recorder is None:
             return fun(*args, **kwargs)
         solver = Solver(fun.__name__, call)
-        return Fields(recorder.__array_function__(solver, (), args, kwargs), fun.__name__)
+        return Fields(recorder.__array_function__(solver, (), args, kwargs))
 
     return call
 
@@ -65,8 +65,8 @@ class Solver:
 class Fields:
     """The fields of a recorded result: nodes."""
 
-    def __init__(self, node: Any, solver: str):
-        self._node, self._solver = node, solver
+    def __init__(self, node: Any):
+        self._node = node
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

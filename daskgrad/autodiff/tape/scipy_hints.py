@@ -48,7 +48,7 @@ def names_of(self: Any) -> list[str]:
 
 
 def instead_of(module: str, name: str, *methods: str) -> str:
-    """What to write in the place of a public function, class or distribution of SciPy's."""
+    """Advice about a public function, class or distribution of SciPy's."""
     ours = f"daskgrad.{module}"
     if has(ours, name):
         thing = getattr(importlib.import_module(ours), name)
