@@ -258,6 +258,7 @@ declare(
         anp.reshape(a, (1,)), indices, axis, mode=mode
     ),
     needed=lambda a, *args, **kwargs: not shape_of(a),
+    arrays=2,
     keywords="indices axis mode",
 )
 for fun, keywords in (
