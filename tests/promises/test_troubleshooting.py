@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import itertools
-import math
 import os
 import pathlib
 import re
