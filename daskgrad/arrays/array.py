@@ -304,10 +304,16 @@ def as_operand(value: Any) -> Any:
 
 def as_parts(value: Any, function: str) -> Parts:
     operand = as_operand(value)
+    if isinstance(operand, Variable) and isinstance(operand.primal, np.ndarray):
+        operand = array(operand)._parts
     if isinstance(operand, np.ndarray) and operand.ndim:
         return made_of(tuple([(size,) for size in operand.shape]), operand.dtype, lambda _: operand)
     if not isinstance(operand, Parts):
-        raise TypeError(f"{function} of a dg.array and {describe(operand)}; both must be arrays")
+        raise TypeError(
+            f"{function} of a dg.array and {describe(operand)}; both must be arrays: write "
+            f"dg.array(x) of a variable x, or let a model have the blocks, with "
+            f"dg.array(...).map_blocks or dg.reduce_sum"
+        )
     return operand
 
 

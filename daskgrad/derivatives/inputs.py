@@ -26,11 +26,12 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import still
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
-from daskgrad.graph.nodes import Constant, Node, same
+from daskgrad.graph.nodes import Constant, Node, as_node, same
+from daskgrad.graph.operators import OF_DASK
 from daskgrad.graph.variables import OTHER_DERIVATIVE, ChunkedVariable, Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
-from daskgrad.tasks.collections import is_dask_array
+from daskgrad.tasks.collections import is_collection, is_dask_array
 
 Argnums = int | Sequence[int]
 
@@ -188,27 +189,43 @@ def require_real_scalar(value: Any, name: str) -> None:
 
 def as_number(output: Any, name: str) -> Node:
     """The node of an output that is one real number."""
-    if isinstance(output, Node):
-        return output
+    node = node_of(output)
+    if node is not None:
+        return node
     if is_number(output):
         return Constant(np.float64(output))
     raise TypeError(
         f"{name!r} must return a node, whose value is one real number; found {describe(output)}"
-        + (": add the nodes up, or use vjp" if holds_node(output) else "")
+        + (": add the nodes up, or use vjp" if holds_node(output) else instead_of(output))
     )
 
 
 def as_output(output: Any, name: str) -> Node:
     """The node of an output that may be a pytree of nodes."""
-    if isinstance(output, Node):
-        return output
+    node = node_of(output)
+    if node is not None:
+        return node
     if holds_node(output):
         return PACK(output)
-    raise TypeError(f"{name!r} must return a node or a pytree of nodes; found {describe(output)}")
+    raise TypeError(
+        f"{name!r} must return a node or a pytree of nodes; found {describe(output)}"
+        f"{instead_of(output)}"
+    )
+
+
+def instead_of(output: Any) -> str:
+    """Advice about Dask's own functions."""
+    return f", which holds no derivative: {OF_DASK}" if is_collection(output) else ""
 
 
 def holds_node(value: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in flatten(value)[0])
+    return any([node_of(leaf) is not None for leaf in flatten(value)[0]])
+
+
+def node_of(leaf: Any) -> Node | None:
+    """A leaf that is a node, or the node of an array of nodes; else None."""
+    is_array = isinstance(leaf, np.ndarray) and leaf.dtype.hasobject
+    return as_node(leaf) if is_array or isinstance(leaf, Node) else None
 
 
 PACK = delayed(same, name="output")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.tape.boxes import ARRAY
 from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed
@@ -83,6 +84,9 @@ def own_leaf(leaf: Any, holders: tuple[int, int]) -> Any:
 
 # --------------------------------------------------------------------------------------- recording
 
+# in NumPy's messages about an array of nodes, which ``np.array([x[0], x[1]])`` is
+OF_OBJECTS = ("array element with a sequence", "loop of ufunc does not support", "dtype('O')")
+
 
 class RecordedFunction:
     """One call of a user's function with variables in the place of some arguments.
@@ -122,7 +126,12 @@ class RecordedFunction:
     def run(self, **kwargs: Any) -> Any:
         answer(self.fun)
         answer_arguments(self.args)
-        return self.fun(*map(for_user, self.args), **kwargs)
+        try:
+            return self.fun(*map(for_user, self.args), **kwargs)
+        except (TypeError, ValueError) as error:
+            if any([sign in str(error) for sign in OF_OBJECTS]):
+                error.add_note(f"daskgrad: between models, {ARRAY}")
+            raise
 
     def graph(self, **kwargs: Any) -> Graph:
         """The graph of the function, which returns a node or a pytree of nodes."""

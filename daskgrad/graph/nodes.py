@@ -16,6 +16,7 @@ from dask.typing import Key
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
+from daskgrad.autodiff.rules.twins import as_array
 from daskgrad.autodiff.tape.boxes import place_here
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
@@ -253,11 +254,18 @@ def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
     return is_alike and a.tobytes() == b.tobytes()
 
 
+ARRAY = Model(as_array, "array")
+
+
 def as_node(leaf: Any) -> Node | None:
-    """The node that stands for a leaf of the arguments, or None for a constant in the task."""
+    """The node that stands for a leaf of the arguments, or None for a constant in the task; for an
+    array of nodes, which ``np.array([x[0], x[1]])`` is, the node of its numbers."""
     if isinstance(leaf, Node):
         return leaf
     if isinstance(leaf, np.ndarray):
+        if leaf.dtype.hasobject:
+            node = next((entry for entry in leaf.flat if isinstance(entry, Node)), None)
+            return None if node is None else node.record(ARRAY, (leaf.tolist(),))
         require_room(leaf, "an argument of a model")
         return Constant(leaf) if leaf.nbytes > HEAVY else None
     return Constant(leaf) if isinstance(leaf, Elsewhere) or is_collection(leaf) else None

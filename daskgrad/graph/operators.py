@@ -14,8 +14,15 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.model import Model, Operator
-from daskgrad.autodiff.tape.boxes import AnsweringType, package_of
-from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY
+from daskgrad.autodiff.tape.boxes import (
+    AnsweringType,
+    advice_here,
+    is_log,
+    libraries_here,
+    package_of,
+    place_of,
+)
+from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY, module_of
 from daskgrad.autodiff.tape.questions import is_users
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import path_of
@@ -48,6 +55,7 @@ METHODS = frozenset(
 OF_UFUNCS = frozenset(("reduce", "accumulate", "outer", "reduceat"))
 ATTRIBUTES = frozenset(("T", "real", "imag"))
 OF_LAYOUT = frozenset(("shape", "ndim", "size", "dtype"))
+ASKED_BY_DASK = OF_LAYOUT | {"__array_priority__"}  # of operands of dask.array's functions
 OF_VALUES = frozenset(  # not recorded
     (np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.array_equal, np.allclose)
 )
@@ -57,11 +65,20 @@ TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
 ASKING = ("abc", "numpy", "functools", "typing")  # packages that ask for their caller
 
+MOST_NUMBERS = 1000  # of a node that ``np.array`` takes apart: each number is a call
 MOST_MODELS = 512  # of functions that are kept: one may be made for one call, as by np.frompyfunc
 
 UNPACK = "a, b = node is written a, b = node[0], node[1]"
 BRANCH = "what depends on the value, such as an if, stands in that function"
 INSTANCE = "what depends on the type stands in that function"
+FOR_SCIPY = (
+    "for a function of models that SciPy calls, dg.adapters.flat or flat_residuals, whose values "
+    "and .jacobian are arrays, as in constraints={'type': 'ineq', 'fun': f, 'jac': f.jacobian}"
+)
+OF_DASK = (
+    "write NumPy's functions of dg.array(x), as in np.sum(np.log1p(dg.array(X) @ x)), or sum over "
+    "the blocks with dg.map_sum or dg.reduce_sum"
+)
 AS_MODEL = "dg.delayed(fun)(node), where fun calls daskgrad.scipy in the place of SciPy"
 
 
@@ -117,6 +134,7 @@ def refuses(question: str, instead: str = "") -> Callable:
 
 
 def refusal(node: Any, question: str, instead: str = "") -> TypeError:
+    instead = instead_for_scipy() or instead
     if not node.is_here:
         return TypeError(needs_value(node, question, instead))
     return TypeError(
@@ -125,6 +143,13 @@ def refusal(node: Any, question: str, instead: str = "") -> TypeError:
         f"{instead or 'make a plain function one model, dg.grad(dg.delayed(fun))'}; where no "
         f"derivative goes through it, write dg.stop_gradient(...) or take the value with .compute()"
     )
+
+
+def instead_for_scipy() -> str:
+    """Advice if one of SciPy's functions asks, or nothing."""
+    if "scipy" not in map(package_of, libraries_here()):
+        return ""
+    return f"{advice_here()}; or, {FOR_SCIPY}".removeprefix("; or, ")
 
 
 def needs_value(node: Any, question: str, instead: str) -> str:
@@ -164,7 +189,7 @@ def converts(convert: Callable, question: str, instead: str = "") -> Callable:
         if not self.is_here:
             raise refusal(self, question, instead)
         value = self.value_here()
-        if is_differentiable(value) and not self.is_stopped:
+        if is_differentiable(value) and not self.is_stopped and not is_log():
             raise refusal(self, question, instead)
         return convert(value)
 
@@ -198,6 +223,21 @@ class ArrayOperators(metaclass=AnsweringType):
     __matmul__, __rmatmul__ = records(MATMUL)
     __floordiv__, __rfloordiv__ = records(model_of(np.floor_divide))
     __mod__, __rmod__ = records(model_of(np.remainder))
+    __and__, __rand__ = records(model_of(np.bitwise_and))
+    __or__, __ror__ = records(model_of(np.bitwise_or))
+    __xor__, __rxor__ = records(model_of(np.bitwise_xor))
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __pos__(self) -> Any:
+        return self.record(model_of(np.positive), (self,))
+
+    def __invert__(self) -> Any:
+        return self.record(model_of(np.invert), (self,))
 
     def __neg__(self) -> Any:
         return self.record(NEGATIVE, (self,))
@@ -252,11 +292,24 @@ class ArrayOperators(metaclass=AnsweringType):
     __int__ = converts(int, "int()")
     __complex__ = converts(complex, "complex()")
     __index__ = converts(operator.index, "an index")
-    __array__ = refuses("np.asarray", AS_MODEL)
     __contains__ = refuses("'in'")
     __setitem__ = refuses("assignment to an item")
     __round__ = refuses("round()")
-    __divmod__ = __rdivmod__ = refuses("divmod()")
+
+    @property
+    def __array__(self) -> Callable:
+        """AttributeError for the program's own ``np.array``, which then makes an array of nodes: a
+        call takes that as one node. Libraries would compute with it."""
+        frame = sys._getframe(1)
+        is_program = place_of(frame) and package_of(frame) != "dask"
+        if self.is_here and (is_program or "index_tricks" in module_of(frame)):
+            if np.size(self.value_here()) <= MOST_NUMBERS:
+                raise AttributeError("__array__")
+        return functools.partial(refuses("np.asarray", AS_MODEL), self)
+
+    def to_dask_array(self) -> Any:
+        """For Dask, which would make an array of it, without a derivative."""
+        raise TypeError(f"dask.array's functions take no {self!r}; {OF_DASK}")
 
     def __len__(self) -> int:
         if not self.is_here:
@@ -292,6 +345,9 @@ class ArrayOperators(metaclass=AnsweringType):
         return object.__new__, (type(self),), self.__getstate__()
 
     def __getattr__(self, attribute: str) -> Any:
+        is_known = attribute in OF_LAYOUT and self.is_here
+        if attribute in ASKED_BY_DASK and not is_known and package_of(sys._getframe(1)) == "dask":
+            self.to_dask_array()
         if attribute.startswith("_") or "name" not in self.__dict__:  # not ours, or not made yet
             raise AttributeError(attribute)
         if attribute == "view":
@@ -300,14 +356,15 @@ class ArrayOperators(metaclass=AnsweringType):
             return functools.partial(self._call_method, attribute)
         if attribute in ATTRIBUTES:
             return self.record(Model(get_attribute, attribute), (self, attribute))
-        if attribute in OF_LAYOUT and self.is_here:
+        if is_known:
             value = self.value_here()
             return getattr(
                 np.asarray(value) if isinstance(value, float | int) else value, attribute
             )
         is_method = callable(getattr(np.ndarray, attribute, None))
         model = f"lambda x: x.{attribute}{'()' if is_method else ''}"
-        raise AttributeError(needs_value(self, f".{attribute}", f"dg.delayed({model})(node)"))
+        instead = instead_for_scipy() or f"dg.delayed({model})(node)"
+        raise AttributeError(needs_value(self, f".{attribute}", instead))
 
     def _call_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         model = Model(call_method, name)

@@ -27,6 +27,7 @@ from daskgrad.tasks.collections import (
 from daskgrad.tasks.task_graph import TaskGraph
 
 SEQUENCES = list | tuple | deque
+PLAIN_INDEX = {int, slice, np.ndarray, np.int64, type(None), type(...)}  # holds no node
 
 
 class Variable(Node):
@@ -139,6 +140,12 @@ class Variable(Node):
 
     def __getitem__(self, index: Any) -> Any:
         if not self.is_container:
+            parts = index if type(index) is tuple else (index,)
+            if PLAIN_INDEX.issuperset(map(type, parts)) and isinstance(self.primal, np.ndarray):
+                try:
+                    self.primal[index]
+                except IndexError as error:
+                    raise IndexError(f"{self!r} has no item {index!r}: {error}") from None
             return super().__getitem__(index)
         if isinstance(self.primal, SEQUENCES) and (isinstance(index, slice) or is_integer(index)):
             try:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special as sc
 
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import dispatched
 from daskgrad.scipy.linalg import solve_triangular
 
 INFINITE = (-np.inf, np.inf)
@@ -29,6 +30,28 @@ def is_probability(p: Any) -> Any:
 
 def is_count(n: Any) -> Any:
     return np.greater_equal(n, 0.0) & np.equal(n, np.floor(n))
+
+
+class Frozen:
+    """A distribution with its parameters, as SciPy freezes them."""
+
+    def __init__(self, distribution: Any, name: str, args: tuple, kwds: dict):
+        self._distribution, self._name = distribution, name
+        self.args, self.kwds = args, kwds
+
+    def __getattr__(self, method: str) -> Callable:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        fun = getattr(self._distribution, method, None)
+        if not callable(fun):
+            names = [name for name in METHODS if hasattr(self._distribution, name)]
+            raise AttributeError(
+                f"stats.{self._name}(...) has no {method!r} here; it has {', '.join(names)}"
+            )
+        return lambda x: fun(x, *self.args, **self.kwds)
+
+
+METHODS = ("logpdf", "pdf", "logpmf", "pmf", "cdf", "sf", "logcdf", "logsf", "ppf")
 
 
 class Distribution:
@@ -69,20 +92,32 @@ class Distribution:
     def __reduce__(self) -> str:
         return self.name
 
+    def __call__(self, *args: Any, **kwds: Any) -> "Frozen":
+        """The distribution with these parameters, whose methods take the number alone."""
+        try:
+            self._signature.bind(*args, **kwds)
+        except TypeError as error:
+            raise TypeError(f"stats.{self.name}: {error}") from None
+        return Frozen(self, self.name, args, kwds)
+
+    @dispatched
     def cdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of numbers up to ``x``."""
         return self._call("cdf", x, self._bind("cdf", args, kwds), (0.0, 1.0))
 
+    @dispatched
     def sf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of numbers above ``x``."""
         return self._call("sf", x, self._bind("sf", args, kwds), (1.0, 0.0))
 
+    @dispatched
     def logcdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of ``cdf``."""
         if "logcdf" in self._functions:
             return self._call("logcdf", x, self._bind("logcdf", args, kwds), (-np.inf, 0.0))
         return logarithm(self.cdf(x, *args, **kwds), self.sf(x, *args, **kwds))
 
+    @dispatched
     def logsf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of ``sf``."""
         if "logsf" in self._functions:
@@ -133,16 +168,19 @@ class Continuous(Distribution):
 
     parameters = ("loc", "scale")
 
+    @dispatched
     def logpdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of the density at ``x``; -inf outside of the support."""
         parameters = self._bind("logpdf", args, kwds)
         logs = self._call("logpdf", x, parameters, (-np.inf, -np.inf))
         return logs - np.log(positive(parameters[-1]))
 
+    @dispatched
     def pdf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The density at ``x``."""
         return np.exp(self.logpdf(x, *args, **kwds))
 
+    @dispatched
     def ppf(self, q: Any, *args: Any, **kwds: Any) -> Any:
         """The number up to which the probability is ``q``."""
         fun = self._function("ppf")
@@ -161,6 +199,7 @@ class Continuous(Distribution):
 class Discrete(Distribution):
     """A distribution of integers; ``x`` has no derivative where it is one."""
 
+    @dispatched
     def logpmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The logarithm of the probability of ``x``; -inf where that is zero."""
         parameters = self._bind("logpmf", args, kwds)
@@ -168,6 +207,7 @@ class Discrete(Distribution):
         number = value(x) - value(parameters[-1])
         return np.where((number == np.floor(number)) | np.isnan(number), logs, -np.inf)
 
+    @dispatched
     def pmf(self, x: Any, *args: Any, **kwds: Any) -> Any:
         """The probability of ``x``."""
         return np.exp(self.logpmf(x, *args, **kwds))
@@ -199,11 +239,19 @@ def exact_near_one(log: Any, rest: Any) -> Any:
 # Distributions of vectors, as in ``scipy.stats``.
 
 
-class multivariate_normal:
+class OfVectors:
+    """A distribution whose methods take its parameters; called with these it is ``Frozen``."""
+
+    def __new__(cls, *args: Any, **kwds: Any) -> Any:
+        return Frozen(cls, cls.__name__, args, kwds)
+
+
+class multivariate_normal(OfVectors):
     """The normal distribution of vectors; the covariance is a positive definite matrix, a vector,
     its diagonal, or a number for all of this."""
 
     @staticmethod
+    @dispatched
     def logpdf(x: Any, mean: Any = None, cov: Any = 1.0) -> Any:
         """The logarithm of the density at each vector along the last axis of ``x``."""
         centred = x if mean is None else x - mean
@@ -216,15 +264,17 @@ class multivariate_normal:
         return -0.5 * squares - logs - 0.5 * size * np.log(2.0 * np.pi)
 
     @staticmethod
+    @dispatched
     def pdf(x: Any, mean: Any = None, cov: Any = 1.0) -> Any:
         """The density."""
         return np.exp(multivariate_normal.logpdf(x, mean, cov))
 
 
-class dirichlet:
+class dirichlet(OfVectors):
     """The Dirichlet distribution of probabilities that add up to one."""
 
     @staticmethod
+    @dispatched
     def logpdf(x: Any, alpha: Any) -> Any:
         """The logarithm of the density at ``x``, with the parts along its first axis."""
         parts = np.reshape(alpha, (-1,) + (1,) * (np.ndim(x) - 1))
@@ -232,21 +282,24 @@ class dirichlet:
         return logs + sc.gammaln(np.sum(alpha)) - np.sum(sc.gammaln(alpha))
 
     @staticmethod
+    @dispatched
     def pdf(x: Any, alpha: Any) -> Any:
         """The density."""
         return np.exp(dirichlet.logpdf(x, alpha))
 
 
-class multinomial:
+class multinomial(OfVectors):
     """The distribution of counts of ``n`` draws with probabilities ``p``."""
 
     @staticmethod
+    @dispatched
     def logpmf(x: Any, n: Any, p: Any) -> Any:
         """The logarithm of the probability of the counts along the last axis of ``x``."""
         logs = np.sum(sc.xlogy(x, p) - sc.gammaln(x + 1.0), axis=-1)
         return sc.gammaln(n + 1.0) + logs
 
     @staticmethod
+    @dispatched
     def pmf(x: Any, n: Any, p: Any) -> Any:
         """The probability."""
         return np.exp(multinomial.logpmf(x, n, p))

@@ -25,6 +25,7 @@ from daskgrad.autodiff.tape.implicit import (
     depth_of,
     jacobian,
 )
+from daskgrad.scipy.dispatch import with_fields
 from daskgrad.scipy.quadrature import MOVE, NEAR, are_jumps, moved, narrowed, smallest_jump
 
 # -------------------------------------------------------------------------------------------------
@@ -437,6 +438,7 @@ STEPS = {RK23: RungeKuttaStep, RK45: RungeKuttaStep, DOP853: DormandPrince8Step,
 METHODS: dict[Any, type] = {method.__name__: method for method in (*STEPS, BDF, LSODA)}
 
 
+@with_fields
 def solve_ivp(
     fun: Callable,
     t_span: Sequence[Any],

@@ -7,17 +7,20 @@ import numpy as np
 from daskgrad.autodiff.rules.math_along_axes import along
 from daskgrad.autodiff.tape import value
 from daskgrad.autodiff.tape.implicit import as_array
+from daskgrad.scipy.dispatch import dispatched
 from daskgrad.scipy.initial_values import solve_ivp as solve_ivp
 from daskgrad.scipy.interpolate import floating
 from daskgrad.scipy.quadrature import quad as quad
 
 
+@dispatched
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral along an axis by the trapezoidal rule; at the points ``x``, or ``dx`` apart."""
     y = as_array(y)
     return np.sum(strips(y, steps_at(y, x, dx, axis), axis), axis=axis)
 
 
+@dispatched
 def cumulative_trapezoid(
     y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: float | None = None
 ) -> Any:
@@ -38,6 +41,7 @@ def cumulative_trapezoid(
     return np.concatenate([np.zeros(shape, value(total).dtype), total], axis=axis)
 
 
+@dispatched
 def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral along an axis by Simpson's rule; at the points ``x``, or ``dx`` apart.
 

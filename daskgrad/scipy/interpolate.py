@@ -13,6 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import Recordable, dispatched
 from daskgrad.scipy.linalg import solve_banded
 
 # -------------------------------------------------------------------------------------------------
@@ -21,13 +22,15 @@ from daskgrad.scipy.linalg import solve_banded
 Extrapolation = bool | str | None
 
 
-class PPoly:
+class PPoly(Recordable):
     """A polynomial ``sum(c[m, i] * (at - x[i]) ** (k - m))`` on each interval from x[i] to x[i+1].
 
     ``c`` has the shape (k + 1, intervals, ...), ``x`` increases. Differentiated in c, in x, and in
     the points of evaluation; at a breakpoint the derivative is the right piece's. Roots (``solve``,
     ``roots``) and ``extend`` are missing.
     """
+
+    makers = ("derivative", "antiderivative")
 
     def __init__(self, c: Any, x: Any, extrapolate: Extrapolation = None, axis: int = 0):
         self.c, self.x = floating(c), floating(x)
@@ -41,6 +44,7 @@ class PPoly:
         self.extrapolate = True if extrapolate is None else extrapolate
         self.axis = axis
 
+    @dispatched
     def __call__(self, x: Any, nu: int = 0, extrapolate: Extrapolation = None) -> Any:
         """The value at ``x``, or the derivative of order ``nu``."""
         if nu < 0:
@@ -105,6 +109,7 @@ class PPoly:
         mode = False if self.extrapolate == "periodic" else self.extrapolate
         return PPoly(c, self.x, mode, self.axis).antiderivative(nu - 1)
 
+    @dispatched
     def integrate(self, a: Any, b: Any, extrapolate: Extrapolation = None) -> Any:
         """The integral from ``a`` to ``b``."""
         mode = self.extrapolate if extrapolate is None else extrapolate
@@ -163,7 +168,7 @@ def require_method(method: str) -> None:
         raise ValueError(f"method is {method!r}; it must be 'linear' or 'nearest'")
 
 
-class RegularGridInterpolator:
+class RegularGridInterpolator(Recordable):
     """Interpolates ``values`` on the grid of ``points``, by method ``linear`` or ``nearest``.
 
     The nearest value is constant in ``xi``. Other methods are refused. A line of the grid increases
@@ -198,6 +203,7 @@ class RegularGridInterpolator:
                 raise ValueError(f"the points along the axis {axis} must increase or decrease")
         self.grid = tuple(lines)
 
+    @dispatched
     def __call__(self, xi: Any, method: str | None = None) -> Any:
         """The values at ``xi``, an array (..., axes) or a tuple of one array for each axis."""
         method = self.method if method is None else method
@@ -275,6 +281,7 @@ def coordinates(xi: Any, count: int) -> Any:
     return np.reshape(xi, (-1, count)) if np.ndim(xi) == 1 else xi
 
 
+@dispatched
 def interpn(
     points: Sequence[Any],
     values: Any,

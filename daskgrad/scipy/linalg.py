@@ -4,20 +4,21 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.rules import scipy_linalg as rules
 from daskgrad.autodiff.rules.linalg import conjugate_transposed, transposed
-from daskgrad.autodiff.rules.scipy_linalg import expm as expm
 from daskgrad.autodiff.rules.scipy_linalg import linalg, lu_packed
-from daskgrad.autodiff.rules.scipy_linalg import solve_sylvester as solve_sylvester
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import dispatched
 
-sqrtm = linalg.sqrtm
-solve_banded = linalg.solve_banded
-solve_triangular = linalg.solve_triangular
+expm, solve_sylvester = dispatched(rules.expm), dispatched(rules.solve_sylvester)
+sqrtm, solve_banded = dispatched(linalg.sqrtm), dispatched(linalg.solve_banded)
+solve_triangular = dispatched(linalg.solve_triangular)
 
 SYMMETRIC = ("sym", "symmetric")
 HERMITIAN = ("her", "hermitian", "pos", "positive definite")
 
 
+@dispatched
 def solve(
     a: Any,
     b: Any,
@@ -49,12 +50,14 @@ def mirror(a: Any, lower: bool, is_hermitian: bool) -> Any:
     return triangle + diagonal + turn(triangle)
 
 
+@dispatched
 def cho_factor(a: Any, lower: bool = False) -> tuple[Any, bool]:
     """The Cholesky factor of a Hermitian matrix, for ``cho_solve``; zeros in the other triangle."""
     factor = np.linalg.cholesky(a)
     return (factor if lower else conjugate_transposed(factor)), lower
 
 
+@dispatched
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Any:
     """The solution x of ``a @ x = b``, from ``cho_factor(a)``."""
     factor, lower = c_and_lower
@@ -64,12 +67,14 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Any:
     )
 
 
+@dispatched
 def lu_factor(a: Any) -> tuple[Any, Any]:
     """The factors L and U of a square matrix in one array, and the pivots, for ``lu_solve``."""
     pivots = linalg.lu_factor(value(a))[1]
     return lu_packed(np.take(a, permutation(pivots), axis=0)), pivots
 
 
+@dispatched
 def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Any:
     """The solution x of ``a @ x = b``, from ``lu_factor(a)``.
 
@@ -92,6 +97,7 @@ def permutation(pivots: Any) -> Any:
     return order
 
 
+@dispatched
 def block_diag(*arrs: Any) -> Any:
     """The matrices along the diagonal, zeros elsewhere; a vector is a row."""
     blocks = list(map(np.atleast_2d, arrs))
@@ -107,6 +113,7 @@ def block_diag(*arrs: Any) -> Any:
     return np.concatenate(rows, axis=0)
 
 
+@dispatched
 def toeplitz(c: Any, r: Any = None) -> Any:
     """The matrix of constant diagonals with this first column and this first row."""
     column = np.ravel(c)

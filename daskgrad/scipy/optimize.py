@@ -25,8 +25,10 @@ from daskgrad.autodiff.tape.implicit import (
     gradient,
     jacobian,
 )
+from daskgrad.scipy.dispatch import dispatched, with_fields
 
 
+@with_fields
 def root(
     fun: Callable,
     x0: Any,
@@ -56,6 +58,7 @@ def root(
     return result
 
 
+@with_fields
 def root_scalar(
     f: Callable,
     args: Any = (),
@@ -93,6 +96,7 @@ def root_scalar(
     return result
 
 
+@dispatched
 def brentq(
     f: Callable,
     a: Any,
@@ -124,6 +128,7 @@ def brentq(
     return (results.root, results) if full_output else results.root
 
 
+@with_fields
 def minimize(
     fun: Callable,
     x0: Any,

@@ -25,6 +25,7 @@ from daskgrad.autodiff.tape.implicit import (
     number_at,
     number_in,
 )
+from daskgrad.scipy.dispatch import dispatched
 
 # -------------------------------------------------------------------------------------------------
 # The intervals and nodes with which an integral and its derivatives are a sum.
@@ -384,6 +385,7 @@ def moved(numbers: Iterable, move: float) -> list[Any]:
 # -------------------------------------------------------------------------- integrals of functions
 
 
+@dispatched
 def quad(
     func: Callable,
     a: Any,

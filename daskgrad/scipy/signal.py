@@ -11,25 +11,30 @@ from numpy.lib.array_utils import normalize_axis_index
 from daskgrad.autodiff.rules import scipy_signal as rules
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import dispatched
 
 MODES = ("full", "same", "valid")
 
 
+@dispatched
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
     """The convolution of two arrays with the same number of axes."""
     return convolved("convolve", in1, in2, mode, method, None)
 
 
+@dispatched
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
     """The convolution, by Fourier transforms; along ``axes`` alone, other axes are broadcast."""
     return convolved("fftconvolve", in1, in2, mode, "fftconvolve", axes)
 
 
+@dispatched
 def oaconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
     """As ``fftconvolve``, by blocks: quicker if one array is much longer than the other."""
     return convolved("oaconvolve", in1, in2, mode, "oaconvolve", axes)
 
 
+@dispatched
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
     """The cross-correlation; of complex arrays, with the conjugate of ``in2``."""
     in2 = operand(in2)
@@ -104,6 +109,7 @@ def valid(name: str, a: Any, b: Any, by: str, axes: tuple[int, ...]) -> Any:
 # ----------------------------------------------------------------------------------- filters
 
 
+@dispatched
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """``x`` filtered with the transfer function ``b / a``; with ``zi`` also the final state."""
     b, a, x = operand(b), operand(a), operand(x)
@@ -150,6 +156,7 @@ def tail(coefficients: Any, rows: Any, count: int) -> Any:
     return rules.at_rest(coefficients, rules.NOTHING, np.concatenate(last, axis=-1))[..., count:]
 
 
+@dispatched
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """``x`` through sections of second order, the rows of ``sos``; with ``zi`` also the states."""
     sos, filtered = operand(sos), operand(x)

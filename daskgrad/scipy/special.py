@@ -8,17 +8,19 @@ import scipy.special
 from daskgrad.autodiff.rules import special as rules
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import dispatched
 
 LARGEST = 700.0  # number that has an exponential
 Axes = int | tuple[int, ...] | None
 
 
+@dispatched
 def logsumexp(
     a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """The logarithm of a sum of ``b * exp(a)``; with ``return_sign``, of its size, and the sign."""
     if b is None and not return_sign:
-        return rules.autograds.logsumexp(a, axis=axis, keepdims=keepdims)
+        return rules.autograds.logsumexp(operand(a), axis=axis, keepdims=keepdims)
     a, b = operand(a), 1.0 if b is None else operand(b)
     is_term = np.not_equal(value(b), 0.0)
     peak = np.max(np.where(is_term, np.real(value(a)), -np.inf), axis=axis, keepdims=True)
@@ -33,6 +35,7 @@ def logsumexp(
     return (logarithm, np.sign(total)) if return_sign else logarithm
 
 
+@dispatched
 def softplus(x: Any) -> Any:
     """``log(1 + exp(x))``, within a relative error of 1e-15.
 
@@ -42,16 +45,19 @@ def softplus(x: Any) -> Any:
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
+@dispatched
 def log_softmax(x: Any, axis: Axes = None) -> Any:
     """The logarithms of ``softmax(x)``."""
     return x - logsumexp(x, axis=axis, keepdims=np.ndim(x) > 0)
 
 
+@dispatched
 def softmax(x: Any, axis: Axes = None) -> Any:
     """``exp(x) / sum(exp(x))``, along axes."""
     return np.exp(log_softmax(x, axis))
 
 
+@dispatched
 def multigammaln(a: Any, d: int) -> Any:
     """The logarithm of the multivariate gamma function of dimension ``d`` (DLMF 35.3.4).
 

@@ -17,18 +17,17 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 OF_ANY = {  # also of variables
-    "np.asarray": np.asarray,
-    "np.array of a list": lambda x: np.array([x, x]),
     "adding with out": lambda x: np.add(x, 1.0, out=np.ones(3)),
     "into an array": lambda x: operator.iadd(np.ones(3), x),
     "in": lambda x: 1.0 in x,
     "round": round,
-    "divmod": lambda x: divmod(x, 2.0),
     "assignment": lambda x: operator.setitem(x, 0, 1.0),
     "formatting": lambda x: f"{x:.3f}",
 }
 MISUSES = {
     **OF_ANY,
+    "np.asarray": np.asarray,
+    "np.array of a list": lambda x: np.array([x, x]),
     "float": float,
     "int": int,
     "complex": complex,

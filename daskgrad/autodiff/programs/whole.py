@@ -148,7 +148,7 @@ class Whole(Programs):
                 kinds.append(kind_of(out, []))
                 storage = [out] if type(out) is np.ndarray else flatten(out)[0]
                 require_separate(storage, leaves)
-        except Unusual:
+        except (Unusual, RecursionError):  # nested too deep: the ordinary way says so
             return otherwise()
         if self.looks:
             kinds += [leaf for leaf in leaves if isinstance(leaf, LOOKED_AT)]

@@ -251,7 +251,16 @@ declare(
     adjoint=selecting(lambda array, index: copy_index(index)),
     tangent=primitive_jvps[ArrayBox.__getitem__],
 )
-declare(anp.take, adjoint=selecting(_take_index), keywords="indices axis mode")
+declare(
+    anp.take,
+    adjoint=selecting(_take_index),
+    program=lambda a, indices, axis=None, out=None, mode="raise": anp.take(
+        anp.reshape(a, (1,)), indices, axis, mode=mode
+    ),
+    needed=lambda a, *args, **kwargs: not shape_of(a),
+    arrays=2,
+    keywords="indices axis mode",
+)
 for fun, keywords in (
     (anp.transpose, "axes"),
     (anp.swapaxes, "axis1 axis2"),

@@ -8,12 +8,15 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.extend import primitive
 from autograd.numpy import linalg
+from autograd.tracer import isbox
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
     adjoint_of,
     declare,
     equivalent,
+    is_recorded,
+    kernel,
     of_one,
     plain,
     refusing,
@@ -64,12 +67,20 @@ def known_sizes(a, sizes):
     return sizes
 
 
+@kernel
+def inverse_of_rank(a, rank):
+    """The pseudoinverse by the largest singular values, as many as the rank."""
+    left, sizes, right = np.linalg.svd(a, full_matrices=False)
+    return (right[:rank].conj().T / sizes[:rank]) @ left[:, :rank].conj().T
+
+
 @adjoint_of(least_squares_solution)
 def solution_adjoint(argnums, ans, args, kwargs):
     """G. H. Golub, V. Pereyra, as the pseudoinverse's."""
     a, b, _, rank, of_less_rank = args
     rows, columns = shape_of(a)
-    if plain(rank) < min(rows, columns):
+    is_of_less_rank = plain(rank) < min(rows, columns)
+    if is_of_less_rank and (0 in argnums or (isbox(a) and not is_recorded(a))):
         raise Refusal(
             of_less_rank
             or f"np.linalg.lstsq has no derivative rule for a matrix a of shape {(rows, columns)} "
@@ -91,7 +102,8 @@ def solution_adjoint(argnums, ans, args, kwargs):
         return of_a
 
     def solution_pullback(g):
-        inverse, g = linalg.pinv(a, 0.0), anp.reshape(g, (columns, -1))
+        inverse = inverse_of_rank(plain(a), rank) if is_of_less_rank else linalg.pinv(a, 0.0)
+        g = anp.reshape(g, (columns, -1))
         pulled = anp.matmul(transposed(inverse), g)
         of_b = anp.reshape(pulled, shape_of(b))
         return tuple([of_b if argnum else of_matrix(inverse, g, pulled) for argnum in argnums])

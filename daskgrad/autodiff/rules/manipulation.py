@@ -10,7 +10,7 @@ from autograd.numpy import numpy_wrapper
 from autograd.tracer import getval, isbox
 
 from daskgrad.autodiff.rules.declaration import always, declare, equivalent, plain, shape_of
-from daskgrad.autodiff.rules.twins import TWINS, composed
+from daskgrad.autodiff.rules.twins import TWINS, as_array, composed
 
 
 def places_of(x: Any) -> np.ndarray:
@@ -41,8 +41,8 @@ for fun, keywords, needed in (
     (anp.ravel, "order", lambda a, order="C": order not in ("C", "F")),
     (anp.diagonal, "offset axis1 axis2", always),
     (anp.diag, "k", lambda v, k=0: np.ndim(plain(v)) == 2),
-    # autograd supposes a number of repeats for each axis
-    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A))),
+    # autograd supposes a number of repeats, above zero, for each axis
+    (anp.tile, "reps", lambda A, reps: np.size(reps) != np.ndim(plain(A)) or not np.all(reps)),
     # as for ``ravel``; and autograd does not take ``copy``
     (
         anp.reshape,
@@ -190,6 +190,17 @@ for name in ("atleast_1d", "atleast_2d", "atleast_3d"):
 @composed(np.dstack)
 def dstack(tup):
     return anp.concatenate([anp.atleast_3d(array) for array in tup], axis=2)
+
+
+def put_together(join, arrays, *args, dtype=None, casting="same_kind", **options):
+    """autograd takes no ``dtype``, which NumPy's deprecated ``row_stack`` passes on, and finds no
+    traced value in a list among the arrays."""
+    whole = join(arrays if isbox(arrays) else list(map(as_array, arrays)), *args, **options)
+    return whole if dtype is None else anp.astype(whole, dtype)
+
+
+for name in ("concatenate", "vstack", "hstack"):
+    TWINS[getattr(np, name)] = partial(put_together, getattr(anp, name))
 
 
 @composed(np.block)

@@ -13,6 +13,7 @@ from daskgrad.autodiff.rules.declaration import (
     Refusal,
     declare,
     equivalent,
+    kernel,
     linear_in_each,
     plain,
     shape_of,
@@ -54,6 +55,19 @@ if hasattr(anp, "cumulative_sum"):  # since NumPy 2.1
     ):
         program = partial(cumulative, twin, neutral)
         declare(fun, program=program, keywords="axis dtype include_initial")
+
+
+def running(ufunc, array, axis=0):
+    """The largest entries so far, or the smallest; of equal ones the last."""
+    return np.take_along_axis(array, places_so_far(plain(array), axis, ufunc), axis)
+
+
+@kernel
+def places_so_far(values, axis, ufunc):
+    is_extreme = (values == ufunc.accumulate(values, axis)) | np.isnan(values)
+    steps = np.expand_dims(np.arange(values.shape[axis]), tuple(range(1, values.ndim)))
+    return np.maximum.accumulate(np.where(is_extreme, np.moveaxis(steps, 0, axis), 0), axis)
+
 
 # ---------------------------------------------------------------------------------------- NaNs
 

@@ -6,6 +6,7 @@ order, for plain real arrays, and so give the same bits.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,9 +153,9 @@ declare(
 declare(  # autograd does not take ``dtype``
     anp.cumsum,
     program=lambda a, axis=None, dtype=None, out=None: anp.cumsum(
-        a if dtype is None else anp.astype(a, dtype), axis
+        anp.atleast_1d(a if dtype is None else anp.astype(a, dtype)), axis
     ),
-    needed=lambda a, axis=None, *dtype, **options: bool(dtype or options),
+    needed=lambda a, axis=None, *dtype, **options: bool(dtype or options or not shape_of(a)),
     keywords="axis dtype",
 )
 
@@ -228,8 +229,9 @@ def axes_at_end(a, axis):
         return anp.ravel(a)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     a = anp.moveaxis(a, axes, tuple(range(-len(axes), 0)))
-    kept = shape_of(a)[: np.ndim(plain(a)) - len(axes)]
-    return anp.reshape(a, (*kept, -1))
+    count = np.ndim(plain(a)) - len(axes)
+    kept, reduced = shape_of(a)[:count], shape_of(a)[count:]
+    return anp.reshape(a, (*kept, math.prod(reduced)))
 
 
 def normal_axes(axis, ndim):
@@ -260,6 +262,10 @@ def pull_extreme(g, ans, x, axis):
 def extreme(fun: Callable, larger: Callable, least: float) -> None:
     def program(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=np._NoValue):
         axis = normal_axes(axis, np.ndim(plain(a)))
+        if not np.size(plain(a)):  # initial is a constant
+            return fun(
+                plain(a), axis=axis, keepdims=is_given(keepdims) and keepdims, initial=initial
+            )
         a = anp.where(where, a, least) if is_given(where) else a
         value = fun(a, axis=axis, keepdims=is_given(keepdims) and keepdims)
         return larger(value, initial) if is_given(initial) else value

@@ -11,7 +11,6 @@ that it takes without derivatives.
 """
 
 import _collections_abc
-import importlib.util
 import itertools
 import sys
 import traceback
@@ -19,7 +18,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import dropwhile, takewhile
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import autograd.numpy as anp
@@ -29,8 +28,9 @@ from autograd.builtins import SequenceBox
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
+from daskgrad.autodiff.tape.scipy_hints import advice_about_scipy
 from daskgrad.autodiff.values.protection import BARE
-from daskgrad.autodiff.values.trees import LEAF_TYPES
+from daskgrad.autodiff.values.trees import LEAF_TYPES, held_by
 
 # -------------------------------------------------------------------------------------------------
 # Thread-safe trace numbers for autograd.
@@ -160,7 +160,8 @@ HINT = (
 
 ARRAY = (
     "no plain array holds traced numbers; write np.stack([...]) of a list for np.array([...]), "
-    "np.fromiter and result[i] = ..., and np.dot(a, x) for a.dot(x)"
+    "np.fromiter and result[i] = ..., np.dot(a, x) for a.dot(x), and x.astype(float) for "
+    "np.asarray(x, float)"
 )
 NUMBER = (
     "a plain number has no derivative; leave out float(), since x[0] is a number, write np.exp "
@@ -173,6 +174,11 @@ ASSIGNMENT = (
     "x[i] = ..."
 )
 
+COMPILED = (
+    "a compiled function takes plain arrays alone; for scipy.sparse.linalg's splu(A).solve(b) and "
+    "spsolve(A, b) write daskgrad.scipy.sparse.linalg's"
+)
+
 BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array of boxes: advice
     "array element with a sequence": ARRAY,
     "loop of ufunc does not support": ARRAY,
@@ -180,11 +186,14 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "item assignment": ASSIGNMENT,
     "float() argument": NUMBER,
     "JSON serializable": NUMBER,
+    "int() argument": NUMBER,
+    "complex() first argument": NUMBER,
     "must be real number": NUMBER,
+    "must be numpy.ndarray": COMPILED,
     "ArrayBox": "",
-    "dtype('O')": "",
-    "dtype object": "",
-    "object arrays": "",
+    "dtype('O')": ARRAY,
+    "dtype object": ARRAY,
+    "object arrays": ARRAY,
     "proper array of floats": "",
     "holds references": "",
     "found object": "",
@@ -213,6 +222,10 @@ ADVICE = {  # by a package, module or class that takes no traced values
     "xarray": (
         "xarray takes no traced values; take arrays out of DataArrays first, with .values or "
         ".data, and compute with these"
+    ),
+    "polynomial": (
+        "np.polynomial's functions take no traced values here; write chebvander(t, n) @ c for a "
+        "value (or polyvander, legvander ...), np.linalg.lstsq(chebvander(t, n), y)[0] for a fit"
     ),
     "ma": (
         "masked arrays (np.ma) hold no traced values; choose with np.where(mask, x, ...), of "
@@ -244,8 +257,12 @@ def advice_about(error: Exception) -> str:
 
 def advice_here(method: str = "") -> str:
     """Advice for code that looks into a box now, by a method of the box."""
-    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
-    return advice_of(frames) or METHODS.get(method, "")
+    return advice_of(libraries_here()) or METHODS.get(method, "")
+
+
+def libraries_here() -> list[FrameType]:
+    """The frames of the library that looks into a box or node now, the innermost first."""
+    return library_frames([frame for frame, _ in traceback.walk_stack(sys._getframe(1))])[::-1]
 
 
 def frames_of(error: Exception) -> list[FrameType]:
@@ -261,14 +278,21 @@ def library_frames(frames: Iterable[FrameType]) -> list[FrameType]:
 
 def has_box(frame: FrameType) -> bool:
     """Whether a function got, or has made, a box or an array of boxes."""
-    return any(
-        isbox(local) or (isinstance(local, np.ndarray) and local.dtype.kind == "O")
-        for local in frame.f_locals.values()
-    )
+    return any(map(is_traced, frame.f_locals.values()))
+
+
+def is_traced(value: Any, depth: int = 3) -> bool:
+    """Whether a value is a box, an array of boxes, or a tuple or function that holds one, perhaps
+    in another."""
+    if isinstance(value, FunctionType | tuple):
+        held = value if isinstance(value, tuple) else held_by(value)
+        return depth > 0 and any([is_traced(part, depth - 1) for part in held])
+    return isbox(value) or (isinstance(value, np.ndarray) and value.dtype.kind == "O")
 
 
 def advice_of(frames: Iterable[FrameType]) -> str:
     """The advice to a call of a library, or nothing."""
+    frames = list(frames)
     called = [
         (*frame.f_globals["__name__"].split("."), frame.f_code.co_qualname.split(".")[0])
         for frame in library_frames(frames)
@@ -277,24 +301,7 @@ def advice_of(frames: Iterable[FrameType]) -> str:
         for name in (package, *names):
             if name in ADVICE:
                 return ADVICE[name]
-    functions = [(path[1], path[-1]) for path in called if is_in("scipy", path[1], path[-1])]
-    for module, name in functions:
-        if is_in("daskgrad.scipy", module, name):
-            path = f"scipy.{module}.{name}"
-            return f"{path} takes no traced values; write daskgrad.{path}"
-    for module, name in functions:
-        return (
-            f"scipy.{module}.{name} takes no traced values, and is not in daskgrad.scipy; give it "
-            f"a rule with dg.custom_vjp, or take differences with dg.finite_difference"
-        )
-    return ""
-
-
-def is_in(package: str, module: str, name: str) -> bool:
-    """Whether a package has a function of this name in this public module."""
-    if importlib.util.find_spec(f"{package}.{module}") is None:
-        return False
-    return hasattr(importlib.import_module(f"{package}.{module}"), name)
+    return advice_about_scipy(library_frames(frames))
 
 
 # ------------------------------------------------------------------------------------- array boxes
@@ -466,16 +473,60 @@ def item_of(box: Any, *index: Any) -> Any:
     return anp.ravel(box)[index[0]] if len(index) == 1 else box[index]
 
 
+def is_log() -> bool:
+    """Whether ``logging`` asks for a value: it swallows exceptions, and prints their tracebacks."""
+    return package_of(sys._getframe(2)) == "logging"
+
+
+def shown(name: str, refusal: str = "") -> Any:
+    """A method that gives the plain value to logs; to others a refusal, or autograd's text."""
+    autograds = getattr(Autograds, name, None)
+
+    def method(box: Any) -> Any:
+        if is_log():
+            return getattr(inmost(box), name)()
+        if autograds is None:
+            raise TypeError(refusal)
+        return autograds(box)
+
+    return method
+
+
+def rounded(box: Any, ndigits: int | None = None) -> Any:
+    """``round`` of a traced number; NumPy's arrays have none."""
+    if box.ndim or ndigits is None:
+        raise TypeError(
+            f"round() of a traced array (an ArrayBox), {place_in_model()}: write np.round(x), or "
+            f"round(dg.value(x)) for an integer; both have no derivative"
+        )
+    return anp.around(box, ndigits)
+
+
 ARRAY_METHODS = {
     "dot": anp.dot,
     "conj": anp.conj,
     "conjugate": anp.conj,
     "copy": lambda box, order="C": np.copy(box, order),
+    "clip": lambda box, min=None, max=None: anp.clip(box, min, max),
+    "compress": lambda box, condition, axis=None: np.compress(condition, box, axis),
+    "transpose": lambda box, *axes: anp.transpose(box, axes if len(axes) > 1 else (*axes, None)[0]),
+    "__pos__": anp.array,
+    "__floordiv__": anp.floor_divide,
+    "__rfloordiv__": lambda box, other: anp.floor_divide(other, box),
+    "__divmod__": lambda box, other: (anp.floor_divide(box, other), box % other),
+    "__rdivmod__": lambda box, other: (anp.floor_divide(other, box), other % box),
+    "__round__": lambda box, *digits: rounded(box, *digits),
+    "__float__": shown("__float__", "float() argument must be a real number, not 'ArrayBox'"),
+    "__int__": shown("__int__", "int() argument must be a real number, not 'ArrayBox'"),
+    "__str__": shown("__str__"),
     "item": item_of,
     "real": property(anp.real),
     "imag": property(anp.imag),
     "mT": property(lambda box: anp.swapaxes(box, -1, -2)),
 }
+
+
+INSTEAD = {"flat": "np.ravel(x), or ", "tolist": "list(x), or "}  # of attributes that boxes lack
 
 
 def missing(name: str) -> property:
@@ -486,6 +537,7 @@ def missing(name: str) -> property:
         if type(box) is not ArrayBox or not hasattr(box.class_of_value(), name):
             raise AttributeError(name)
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
+        instead = INSTEAD.get(name, instead)
         raise TypeError(
             f"'ArrayBox' object has no attribute {name!r}: a traced array has not all of an "
             f"array's; write {instead}dg.value(x).{name}, which has no derivative"

@@ -239,6 +239,12 @@ class PlainFunction:
             leaf = as_array(leaf)
         if isbox(leaf):
             self.holds_others = True
+        if hasattr(type(leaf), "record"):
+            raise TypeError(
+                f"a function for SciPy returns {leaf!r}, which has no value yet; pass what it is "
+                f"made of to the solver as args=(...), not in the function's closure, or write "
+                f"a function of arrays that calls the solver, wrap that in dg.delayed, and call it"
+            )
         return number_in(leaf)
 
 

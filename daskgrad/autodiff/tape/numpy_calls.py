@@ -6,6 +6,7 @@ it; most are a few lines of others. ``install`` gives autograd's box the two met
 asks.
 """
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -18,7 +19,9 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import isbox, trace_primitives_map
 
 from daskgrad.autodiff.rules.declaration import DECLARED, learn, settle, without_derivative
+from daskgrad.autodiff.rules.math_along_axes import running
 from daskgrad.autodiff.rules.twins import TWINS, in_positions
+from daskgrad.autodiff.rules.twins import as_array as array_of
 from daskgrad.autodiff.tape import boxes
 from daskgrad.autodiff.tape.boxes import place_in_model
 
@@ -34,7 +37,7 @@ OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
 SHARED = "scipy._"  # converts arrays for all of SciPy, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
-USUAL = {boxes.ArrayBox, np.ndarray, float, int, complex, bool, np.float64}  # of operands
+USUAL = {boxes.ArrayBox, float, int, complex, bool, np.float64}  # of operands
 
 
 def as_array(box: Any) -> Callable:
@@ -65,12 +68,30 @@ def operators(fun: Callable, sparse: str) -> tuple[Callable, Callable]:
     """The operator of autograd's function, and its reflection; of sparse matrices ours."""
 
     def operate(box: Any, other: Any, is_reflected: bool = False) -> Any:
-        sparse_rule = None if type(other) in USUAL else rule_for(other, sparse)
-        if sparse_rule is not None:
-            return sparse_rule(other, box, is_reflected)
+        kind = type(other)
+        if kind is np.ndarray:
+            if other.dtype.hasobject:
+                other = as_operand(other)
+        elif kind not in USUAL:
+            sparse_rule = rule_for(other, sparse)
+            if sparse_rule is not None:
+                return sparse_rule(other, box, is_reflected)
+            other = as_operand(other)
         return fun(other, box) if is_reflected else fun(box, other)
 
     return operate, lambda box, other: operate(box, other, True)
+
+
+def with_array(fun: Callable) -> Callable:
+    """The operator of autograd's function, whose other operand may be an array of traced numbers;
+    that leaves its own operators to NumPy's dispatch."""
+
+    def operate(box: Any, other: Any) -> Any:
+        if type(other) is np.ndarray and other.dtype.hasobject:
+            other = as_operand(other)
+        return fun(box, other)
+
+    return operate
 
 
 def rule_for(other: Any, sparse: str) -> Callable | None:
@@ -94,6 +115,9 @@ def install_plain_calls() -> None:
     ArrayBox.__array__ = property(as_array)
     ArrayBox.__matmul__, ArrayBox.__rmatmul__ = operators(anp.matmul, "times")
     ArrayBox.__mul__, ArrayBox.__rmul__ = operators(anp.multiply, "scaled")
+    for name in ("add", "subtract", "true_divide", "power"):
+        method = {"subtract": "sub", "true_divide": "truediv", "power": "pow"}.get(name, name)
+        setattr(ArrayBox, f"__{method}__", with_array(getattr(anp, name)))
 
 
 OF_MEMORY = {np.shares_memory, np.may_share_memory}
@@ -108,9 +132,29 @@ def call_function(box: Any, fun: Any, types: Any, args: tuple, kwargs: dict) -> 
     twin = twin_of(fun)
     if twin is None:
         return fun._implementation(*args, **kwargs)
+    if fun in PRODUCTS:
+        args = arrays_of(args)
     if kwargs and hasattr(twin, "fun") and any(map(isbox, kwargs.values())):
         args, kwargs = in_positions(fun, args, kwargs)
     return twin(*args, **kwargs)
+
+
+PRODUCTS = {np.dot, np.outer}  # whose rules want arrays
+
+
+def arrays_of(operands: tuple) -> tuple:
+    """Operands with arrays in the place of lists, and of arrays of traced numbers."""
+    for value in operands:
+        kind = type(value)
+        if kind is list or kind is tuple or (kind is np.ndarray and value.dtype.hasobject):
+            return tuple(map(as_operand, operands))
+    return operands
+
+
+def as_operand(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        value = value.tolist()
+    return array_of(value)
 
 
 NAMESPACES = ((np, anp), (np.linalg, anp.linalg), (np.fft, anp.fft))
@@ -141,18 +185,26 @@ REDUCTIONS: dict[tuple[np.ufunc, str], Callable] = {
     (np.maximum, "reduce"): anp.max,
     (np.minimum, "reduce"): anp.min,
     (np.add, "accumulate"): anp.cumsum,
+    (np.multiply, "accumulate"): anp.cumprod,
+    (np.maximum, "accumulate"): functools.partial(running, np.maximum),
+    (np.minimum, "accumulate"): functools.partial(running, np.minimum),
 }
 
 
 def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """The traced call of a ufunc, of NumPy or SciPy, or of one of its methods."""
     if method == "__call__":
-        return call_once(ufunc, inputs, kwargs)
+        return call_once(ufunc, arrays_of(inputs), kwargs)
     if method == "outer" and not kwargs:
         first, second = inputs
         return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
     if "out" in kwargs or not isbox(inputs[0]) or (ufunc, method) not in REDUCTIONS:
-        return NotImplemented
+        instead = "daskgrad.scipy.special.logsumexp(x)" if ufunc is np.logaddexp else "np.cumsum"
+        raise TypeError(
+            f"np.{ufunc.__name__}.{method} has no derivative rule for a traced array (an "
+            f"ArrayBox), {place_in_model()}; write it in other functions (np.sum, {instead}, "
+            f"np.where), or a loop over entries and np.stack"
+        )
     return REDUCTIONS[ufunc, method](*inputs, **{"axis": 0, **kwargs})
 
 
@@ -167,7 +219,11 @@ def call_once(ufunc: np.ufunc, inputs: tuple, kwargs: dict) -> Any:
             f"no out="
         )
     if ufunc not in trace_primitives_map:
-        return NotImplemented
+        raise TypeError(
+            f"the ufunc {ufunc.__name__!r} has no derivative rule for a traced array (an "
+            f"ArrayBox), {place_in_model()}; write it in NumPy's functions, or give it a rule with "
+            f"dg.custom_vjp; dg.value(x) has no derivative"
+        )
     twin = trace_primitives_map[ufunc]
     try:
         return twin(*inputs, called_by_autograd_dispatcher=True, **kwargs)

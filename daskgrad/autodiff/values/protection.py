@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from daskgrad.autodiff.values.trees import BOXES, flatten
+from daskgrad.autodiff.values.trees import BOXES, flatten, too_deep
 from daskgrad.random import STATEFUL
 
 # Classes of leaves that nobody can write into and that hold no objects. Classes of the libraries,
@@ -34,7 +34,10 @@ def protect(leaves: list[Any], are_writeable: bool = False) -> list[Any]:
     ``are_writeable``: arrays are not protected, since the backend itself finds writes.
     """
     # the dict has one copy of each generator, wherever it stands
-    return protect_all(leaves, {}, as_it_is if are_writeable else read_only)
+    try:
+        return protect_all(leaves, {}, as_it_is if are_writeable else read_only)
+    except RecursionError:  # which needs two calls for a level
+        raise too_deep(leaves) from None
 
 
 def protect_all(leaves: Iterable[Any], memo: dict[int, Any], array: Any) -> list[Any]:

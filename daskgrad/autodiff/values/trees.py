@@ -27,10 +27,14 @@ def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     try:
         return optree.tree_flatten(value, none_is_leaf=True, namespace=NAMESPACE)
     except RecursionError:
-        raise RecursionError(
-            f"a {type(value).__name__} cannot be flattened: it is nested too deep, or holds "
-            f"itself; a pytree of arrays should be some levels deep"
-        ) from None
+        raise too_deep(value) from None
+
+
+def too_deep(value: Any) -> RecursionError:
+    return RecursionError(
+        f"a {type(value).__name__} cannot be flattened: it is nested too deep, or holds itself; a "
+        f"pytree of arrays should be some levels deep"
+    )
 
 
 @functools.lru_cache(64)

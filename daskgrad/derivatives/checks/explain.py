@@ -23,6 +23,7 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
+from daskgrad.autodiff.tape.boxes import advice_about
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import Report, describe
@@ -57,7 +58,13 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
     """
     made = as_model(model)
     registry.load("compiled")  # and its rules
-    value = run_as_model(partial(made.fun, **kwargs), *args)
+    try:
+        value = run_as_model(partial(made.fun, **kwargs), *args)
+    except Exception as error:
+        advice = advice_about(error)
+        if advice:
+            error.add_note(f"daskgrad: {advice}")
+        raise
     if any([isinstance(leaf, Node) for leaf in flatten(value)[0]]):
         raise TypeError(
             f"dg.explain tells about one model, and {made.name!r} calls models: it returned "

@@ -10,15 +10,18 @@ from daskgrad.autodiff.rules import scipy_sparse as rules
 from daskgrad.autodiff.rules.scipy_sparse import SparseArray, from_sparse
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import dispatched, within_models
 
 Shape = tuple[int, int] | None
 
 
+@within_models
 def coo_array(arg1: Any, shape: Shape = None) -> SparseArray:
     """The array of ``(data, (rows, columns))``, or of a sparse matrix."""
     return made("coo_array", arg1, shape)
 
 
+@within_models
 def csr_array(arg1: Any, shape: Shape = None) -> SparseArray:
     """The array of ``(data, indices, indptr)``, ``(data, (rows, columns))`` or a sparse matrix.
 
@@ -27,11 +30,13 @@ def csr_array(arg1: Any, shape: Shape = None) -> SparseArray:
     return made("csr_array", arg1, shape)
 
 
+@within_models
 def csc_array(arg1: Any, shape: Shape = None) -> SparseArray:
     """As ``csr_array``, by columns: column i has the rows ``indices[indptr[i]:indptr[i + 1]]``."""
     return made("csc_array", arg1, shape)
 
 
+@within_models
 def diags_array(diagonals: Any, /, *, offsets: Any = 0, shape: Shape = None) -> SparseArray:
     """The array of these diagonals, vectors or numbers, at the offsets from the main one."""
     if np.ndim(offsets) == 0:
@@ -132,6 +137,7 @@ def integers(name: str, places: Any) -> Any:
     return numbers.astype(np.intp)
 
 
+@dispatched
 def matmul(A: Any, x: Any) -> Any:
     """``A @ x``, of a sparse matrix, or of a ``scipy.sparse.linalg.LinearOperator``.
 

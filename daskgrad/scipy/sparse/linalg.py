@@ -15,8 +15,10 @@ from daskgrad.autodiff.rules import scipy_sparse as rules
 from daskgrad.autodiff.rules.scipy_sparse import SparseArray, from_sparse
 from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
+from daskgrad.scipy.dispatch import Recordable, dispatched, within_models
 
 
+@dispatched
 def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:
     """The solution x of ``A @ x = b``, for a dense vector or matrix ``b``.
 
@@ -26,12 +28,13 @@ def spsolve(A: Any, b: Any, permc_spec: str | None = None) -> Any:
     return np.reshape(x, (-1,)) if np.shape(x)[1:] == (1,) else x
 
 
+@within_models
 def factorized(A: Any) -> Callable[[Any], Any]:
     """The function of b that solves ``A @ x = b``."""
     return splu(A).solve
 
 
-class splu:
+class splu(Recordable):
     """The factors of a square matrix, which ``solve`` uses."""
 
     def __init__(self, A: Any, permc_spec: str | None = None):
@@ -42,6 +45,7 @@ class splu:
         self._matrix = matrix
         self._factor = rules.Factor(value(matrix.data), matrix.pattern, permc_spec)
 
+    @dispatched
     def solve(self, rhs: Any, trans: str = "N") -> Any:
         """The solution x of ``A @ x = rhs``; for ``trans`` "T" of A.T, for "H" of its conjugate."""
         if isinstance(rhs, SparseArray) or scipy.sparse.issparse(rhs):

@@ -20,6 +20,7 @@ import daskgrad as dg
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
+POLYNOMIAL = np.polynomial
 MASK = np.array([True, False, True])
 W = np.array([[0.5, -1.0, 2.0], [1.5, 0.3, -0.7], [-0.2, 0.9, 0.4]])
 
@@ -49,6 +50,10 @@ RIGHT = {
     "matmul": lambda x: anp.sum((MATRIX @ x) ** 2),
     "array on the left": lambda x: anp.sum(C / x - C**x),
     "np.float64 on the left": lambda x: np.float64(2.0) ** x[0] - np.float64(3.0) / x[1],
+    "floor division": lambda x: np.sum((x // 0.4) * x + (0.7 // x) * x),
+    "divmod": lambda x: np.sum(divmod(x, 0.4)[1] + divmod(0.7, x)[1] ** 2) + divmod(x[0], 0.2)[0],
+    "a plus sign": lambda x: np.sum((+x) ** 2),
+    "round of a number": lambda x: round(x[0], 1) * x[1],
     "an operator in place": lambda x: anp.sum(operator.imul(x * 1.0, C) ** 2),
     "a loop": lambda x: sum([v * v for v in x]),
     "math.prod": lambda x: math.prod(x),
@@ -58,6 +63,33 @@ RIGHT = {
     "copy.copy": lambda x: anp.sum(copy.copy(x) ** 2),
     "a masked array on the left": lambda x: anp.sum(np.ma.masked_array(C, [0, 1, 0]) * x),
     "np.random of no variable": lambda x: x[0] * np.random.default_rng(0).normal(),
+    # at an edge: no entries, numbers along an axis, no repeats, lists as operands
+    "row_stack": lambda x: np.sum(np.row_stack((x, 2.0 * x)) ** 2),
+    "vstack, dtype": lambda x: np.sum(np.vstack((x, C), dtype=float) ** 2),
+    "no tiles": lambda x: np.sum(np.tile(x, 0)) + np.sum(np.tile(x, (2, 0))) + x[0],
+    "tiles of a number": lambda x: np.sum(np.tile(x[0], (2, 2))) ** 2,
+    "cumsum of a number": lambda x: np.sum(np.cumsum(x[0], axis=-1)) ** 2,
+    "take of a number": lambda x: np.sum(np.take(x[0], [0, 0], axis=-1) ** 2),
+    "median of no rows": lambda x: np.sum(np.median(np.outer(x[:0], x), axis=1)) + x[0] ** 2,
+    "max of nothing": lambda x: np.max(x[:0], initial=-9.0) + x[:0].min(initial=2.0) + x[0] ** 2,
+    "prod of nothing": lambda x: np.sum(np.prod(x[:0], axis=(), where=MASK[:0])) + x[0] ** 2,
+    "lstsq of less rank": lambda x: np.sum(np.linalg.lstsq(np.ones((3, 2)), x**2)[0] * C[:2]),
+    "lists as operands": lambda x: np.dot([1.0, 2.0, 3.0], x) + np.sum([1.0, 2.0, 3.0] @ x * x),
+    "a list to arctan2": lambda x: np.sum(np.arctan2([1.0, 2.0, 3.0], x)),
+    "a list to outer": lambda x: np.sum(np.outer([1.0, 2.0], x) ** 2),
+    "a list to concatenate": lambda x: np.sum(np.concatenate([[x[0]], x]) ** 2),
+    "clip, compress, transpose": lambda x: np.sum(
+        x.clip(0.4) * x.compress([True, True, True]) * np.outer(x, C).transpose(1, 0)
+    ),
+    # polynomials of traced coefficients
+    "chebval": lambda x: np.sum((x[0] * C - POLYNOMIAL.chebyshev.chebval(C, x)) ** 2),
+    "polyval of polynomial": lambda x: np.sum(x[0] - POLYNOMIAL.polynomial.polyval(C, x) / x[1]),
+    "hermval, legval": lambda x: np.sum(
+        x * POLYNOMIAL.hermite.hermval(C, x) + POLYNOMIAL.legendre.legval(C, x) * x
+    ),
+    "Polynomial": lambda x: np.sum((x[0] * C + POLYNOMIAL.Polynomial(x)(C)) ** 2),
+    "a derivative": lambda x: np.sum((x + POLYNOMIAL.Chebyshev(x).deriv()(C)) ** 2),
+    "poly1d": lambda x: np.sum((x + np.poly1d(x)(C)) ** 2),
     # arrays that are made
     "np.array of a list": lambda x: np.sum(np.array([x[0], x[1]]) ** 2),
     "np.array of x": lambda x: np.array(x).sum(),
@@ -78,6 +110,9 @@ RIGHT = {
     "maximum.reduce": lambda x: np.maximum.reduce(x * C),
     "minimum.reduce": lambda x: np.minimum.reduce(x * C, keepdims=True)[0],
     "add.accumulate": lambda x: np.sum(np.add.accumulate(x) ** 2),
+    "multiply.accumulate": lambda x: np.sum(np.multiply.accumulate(x) ** 2),
+    "maximum.accumulate": lambda x: np.sum(np.maximum.accumulate(x * C[::-1]) * C),
+    "minimum.accumulate": lambda x: np.sum(np.minimum.accumulate(np.outer(x, C), axis=1) ** 2),
     "multiply.outer": lambda x: np.sum(np.multiply.outer(x, C) ** 2),
     "subtract.outer": lambda x: np.sum(np.subtract.outer(C, x) ** 2),
     # traced values by keyword and in lists, which autograd's primitives do not see
@@ -145,6 +180,7 @@ def unpacked(x, residuals, rank, singular):
 
 
 @pytest.mark.filterwarnings("ignore:numpy.fix is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`row_stack` alias:DeprecationWarning")
 @pytest.mark.parametrize("usage", RIGHT)
 def test_plain_numpy_that_works_has_the_right_derivatives(usage):
     """In both modes, and twice."""
@@ -188,13 +224,16 @@ UNTRACED = {  # what does not take traced values: the error has a hint
     "math.sin": lambda x: math.sin(x[0]),
     "math.floor": lambda x: math.floor(x[0]) * x[1],
     "math.fsum": math.fsum,
-    "round": lambda x: round(x[0], 1) * x[1],
+    "round": lambda x: round(x[0]) * x[1],
     "tolist": lambda x: sum(x.tolist()),
     "assignment into zeros": lambda x: assigned(np.zeros(3), 0, x[0]),
     "assignment of a slice": lambda x: assigned(np.zeros(3), slice(None), x),
     "assignment into x": lambda x: assigned(x, 0, 1.0),
     "adding in place to an array": lambda x: anp.sum(operator.iadd(C.copy(), x)),
     "np.add.at": lambda x: np.add.at(np.zeros(3), [0, 1, 2], x),
+    "logaddexp.reduce": lambda x: np.logaddexp.reduce(x),
+    "add.reduceat": lambda x: np.sum(np.add.reduceat(x, [0, 1])),
+    "np.frompyfunc": lambda x: np.sum(np.frompyfunc(lambda u: u * u, 1, 1)(x)),
     "np.put": lambda x: np.put(np.zeros(3), [0], x),
     "out=": lambda x: np.multiply(x, C, out=np.zeros(3)),
     "np.exp of an object array": lambda x: np.sum(np.exp(np.array([x[0], x[1]]))),

@@ -1,5 +1,6 @@
 """Hints: errors about traced values name the library or function and what to write."""
 
+import re
 import types
 
 import numpy as np
@@ -28,6 +29,9 @@ class DataArray:
             raise TypeError("dot only operates on DataArrays.")
 """,
 )
+
+
+A = np.array([[3.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 5.0]])
 
 
 def series(data=C):
@@ -76,6 +80,46 @@ ADVISED = {  # a usage: the model, and what its message says
     ),
     "assignment": (assigned, "np.where"),
 }
+SCIPYS = {  # of SciPy's public functions: what the message says
+    "stats.norm.logpdf": lambda f, x: f(C, x[0]),
+    "stats.poisson.logpmf": lambda f, x: f(3, x[0]),
+    "stats.gamma.cdf": lambda f, x: f(C, x[0], scale=x[1]),
+    "stats.multivariate_normal.logpdf": lambda f, x: f(C, x, A),
+    "stats.dirichlet": lambda f, x: f(x).logpdf(C / 6.0),
+    "linalg.cho_factor": lambda f, x: f(A * x[0])[0],
+    "linalg.solve_triangular": lambda f, x: f(A, x),
+    "signal.fftconvolve": lambda f, x: f(x, C),
+    "special.logsumexp": lambda f, x: f(x),
+    "integrate.quad": lambda f, x: f(lambda u: u * x[0], 0.0, 1.0)[0],
+    "integrate.solve_ivp": lambda f, x: f(lambda t, y: -x[0] * y, (0.0, 1.0), [1.0]).y,
+    "interpolate.CubicSpline": lambda f, x: f([0.0, 1.0, 2.0], C)(x),
+    "interpolate.RegularGridInterpolator": lambda f, x: f(([0.0, 1.0, 2.0],), C)(x),
+    "optimize.brentq": lambda f, x: f(lambda u: u - x[0], 0.0, 1.0),
+    "optimize.minimize": lambda f, x: f(lambda u: np.sum((u - x) ** 2), C).x,
+    "sparse.csr_array": lambda f, x: f(A * x[0]) @ C,
+}
+ELSEWHERE = {  # what is not in daskgrad.scipy: what the message says instead
+    "linalg.cholesky": (lambda f, x: f(A * x[0]), r"np.linalg.cholesky\(a\), which is the lower"),
+    "linalg.eigh": (lambda f, x: f(A * x[0])[0], "write np.linalg.eigh"),
+    "fft.rfft": (lambda f, x: np.abs(f(x)), "write np.fft.rfft"),
+    "interpolate.interp1d": (lambda f, x: f(C, x)(1.3), r"write np.interp\(t, x, y\)"),
+    "optimize.bisect": (
+        lambda f, x: f(lambda u, a: u - a, 0.0, 1.0, args=(x[0],)),
+        "daskgrad.scipy.optimize has brentq, minimize, root, root_scalar",
+    ),
+    "integrate.odeint": (
+        lambda f, x: f(lambda y, t: -y, x, C),
+        "daskgrad.scipy.integrate has .*quad",
+    ),
+    "ndimage.gaussian_filter": (
+        lambda f, x: f(x, 1.0),
+        "is not in daskgrad.scipy; .*dg.custom_vjp",
+    ),
+    "sparse.linalg.splu": (
+        lambda f, x: f(pytest.importorskip("scipy.sparse").csc_array(A)).solve(x),
+        "write daskgrad.scipy.sparse.linalg's",
+    ),
+}
 IN_TRACES = {  # which plain values do not get to
     "xarray": (lambda x: XARRAY.DataArray().dot(x), "xarray takes no traced values", ".values"),
 }
@@ -97,6 +141,30 @@ def test_an_error_says_what_to_write(usage, derivative):
     told = f"{caught.value}\n{notes(caught.value)}"
     assert "hile it is differentiated" in told
     assert [word for word in words if word not in told] == []
+
+
+@pytest.mark.parametrize("path", SCIPYS | ELSEWHERE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_function_of_scipys_is_told_what_to_write_for_it(path):
+    module, *names = path.split(".") if "linalg.splu" not in path else ("sparse.linalg", "splu")
+    call, told = ELSEWHERE.get(path, (SCIPYS.get(path), f"write daskgrad.scipy.{path}"))
+    function = scipy_of(module)
+    for name in names:
+        function = getattr(function, name)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (SciPy's own)
+        dg.grad(dg.delayed(lambda x: np.sum(call(function, x))))(X)
+    assert re.search(told, notes(caught.value))
+
+
+def test_data_that_a_model_uses_itself_is_not_blamed_for_a_derivative():
+    def model(item, x):
+        flags = np.zeros(3)
+        flags[item] = 1.0
+        return np.sum((flags * x[: int(dg.value(x[0]) * 0.0) + 3]) ** 2)
+
+    told = dg.explain(model, np.array([0, 2]), X)
+    assert "not compiled: the model calls __index__ of data, or of a value of dg.value" in told
+    assert "float()" not in told
 
 
 UNEXPLAINED = {"assignment", "x times a Series"}  # it changes X; autograd's error names the class
