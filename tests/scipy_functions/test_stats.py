@@ -1,5 +1,6 @@
 """``daskgrad.scipy.stats``: SciPy's values, inside, outside and at the bounds; differences."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -154,6 +155,81 @@ VECTOR_PROGRAMS = {
 @pytest.mark.parametrize("name", VECTOR_PROGRAMS)
 def test_distributions_of_vectors(name):
     checking(stats, scipy.stats)(*VECTOR_PROGRAMS[name])
+
+
+MATRIX, SINGULAR = FACTOR @ FACTOR.T, np.ones((3, 3))
+VECTOR_CALLS = {  # method -> arguments: points, supports, shapes
+    "multivariate_normal.logpdf": [
+        [(X, 0.1, 2.0), (X, None, 2.0), (X[:1], None), (0.3, [0.1]), (X[:, None], 0.1, [[2.0]])],
+        [(X[:3], MEAN), (X[:3], MEAN, PARTS), (VECTORS, MEAN, 2.0), (VECTORS, None, MATRIX)],
+        [(VECTORS[:1], MEAN), (VECTORS[:, None], MEAN), (0.3, MEAN), ([0.1, 0.2, 0.3], MEAN)],
+        [(VECTORS, MEAN[:2]), (VECTORS, MEAN[None]), (VECTORS, None, PARTS), (VECTORS, 0.1)],
+        [(VECTORS, MEAN, PARTS[:1]), (VECTORS, MEAN, MATRIX[:2]), (VECTORS, MEAN, MATRIX[None])],
+        [(VECTORS, MEAN, SINGULAR), (VECTORS, MEAN, -1.0), (VECTORS[:, :2], None, MATRIX)],
+    ],
+    "dirichlet.logpdf": [
+        [
+            (PARTS, X[3:6]),
+            (PARTS[:2], X[3:6]),
+            (PARTS.tolist(), [1, 2, 3]),
+            (PARTS[:, None], X[5:]),
+        ],
+        [(np.stack([PARTS, PARTS[::-1]], 1), X[5:]), ([0.0, 0.4, 0.6], [1, 1, 1])],
+        [(PARTS * 1.1, X[5:]), ([-0.1, 0.5, 0.6], X[5:]), ([1.2, -0.1, -0.1], X[5:])],
+        [(PARTS, X[:3]), (PARTS, X[None, 5:]), (PARTS, X[4:]), ([0.0, 0.4, 0.6], X[3:6])],
+    ],
+    "multinomial.logpmf": [
+        [([1, 2, 3], 6, PARTS), ([[1, 2, 3], [6, 0, 0]], 6, PARTS), ([[1, 1, 2]], [4], PARTS)],
+        [([1, 1, 1], 6, PARTS), ([-1, 5, 2], 6, PARTS), ([1.5, 2.5, 2.0], 6, PARTS)],
+        [([1, 2, 3], [6, 5], PARTS), ([1, 2, 3], 6, [PARTS, PARTS[::-1]]), ([0, 0, 0], 0, PARTS)],
+        [([1, 2, 3], -6, PARTS), ([1, 2, 3], 6, [-0.1, 0.5, 0.6]), (3, 6, PARTS)],
+        [([1, 2], 3, PARTS), ([3, 3, 0], 6, [0.5, 0.5, 0.0])],
+    ],
+}
+
+
+def outcome(module, call, args):
+    name, method = call.split(".")
+    try:
+        return np.asarray(getattr(getattr(module, name), method)(*args))
+    except (ValueError, np.linalg.LinAlgError):
+        return "an error"
+
+
+@pytest.mark.parametrize("call", VECTOR_CALLS)
+def test_points_of_vectors_have_scipys_numbers_or_are_an_error(call):
+    for args in itertools.chain(*VECTOR_CALLS[call]):
+        ours, theirs = (outcome(module, call, args) for module in (stats, scipy.stats))
+        if isinstance(theirs, str) or isinstance(ours, str):
+            assert ours is theirs, args
+        else:
+            assert_allclose(ours, theirs, rtol=1e-9, err_msg=str(args), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "message"),
+    [
+        ("multivariate_normal.logpdf", (VECTORS, MEAN[:2]), r"2 dimensions takes x .* \(2, 3\)"),
+        ("multivariate_normal.logpdf", (X, VECTORS), r"a vector as mean.*\(2, 3\) and \(\)"),
+        ("dirichlet.logpdf", (PARTS, X[4:]), "of 4 parts takes x with 4 or 3 parts"),
+        ("dirichlet.logpdf", (PARTS * 1.1, X[5:]), r"add up to 1.*divide it by its sum"),
+        ("dirichlet.logpdf", (PARTS, X[:3]), r"positive alpha; it is \[-1.3"),
+        ("multinomial.logpmf", ([1, 2], 3, PARTS), r"as many counts x.*\(2,\) and \(3,\)"),
+        ("multinomial.logpmf", ([1, 2, 3], 6, PARTS * 1.1), r"p that add up to 1.*by its sum"),
+        ("multinomial.logpmf", ([1, 2, 3], 6.5, PARTS), r"whole number n.*6\.5"),
+    ],
+)
+def test_errors_of_distributions_of_vectors_tell_what_they_take(call, args, message):
+    name, method = call.split(".")
+    with pytest.raises(ValueError, match=message):
+        getattr(getattr(stats, name), method)(*args)
+
+
+def test_counts_that_are_impossible_have_no_slope():
+    def log(p):
+        return np.sum(stats.multinomial.pmf(np.array([[1.0, 1.0, 1.0], [-1.0, 4.0, 3.0]]), 6, p))
+
+    assert_allclose(dg.grad(dg.delayed(log))(PARTS), 0.0)
 
 
 INVALID = {"binom": (6.5, 0.3), "poisson": (-1.0,), "nbinom": (3.2, 1.2), "bernoulli": (1.2,)}
