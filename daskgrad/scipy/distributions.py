@@ -226,12 +226,12 @@ class multivariate_normal:
                 f"or a matrix of its size; they have the shapes {np.shape(mean)} and "
                 f"{np.shape(cov)}; for several means write x - means"
             )
-        centred = x + np.zeros(size) if mean is None else x - mean
-        if np.shape(centred)[-1] != size:
+        if np.shape(x)[-1:] not in ((), (1,), (size,)):
             raise ValueError(
                 f"stats.multivariate_normal of {size} dimensions takes x with {size} numbers along "
                 f"the last axis; its shape is {np.shape(x)}"
             )
+        centred = x + np.zeros(size) if mean is None else x - mean
         factor = np.linalg.cholesky(cov if np.ndim(cov) == 2 else cov * np.eye(size))
         rows = np.reshape(centred, (-1, size))
         white = solve_triangular(factor, np.transpose(rows), lower=True)
