@@ -66,3 +66,25 @@ def test_the_smaller_part_of_a_sum_of_exponentials_is_not_lost(name, base, x):
 
 
 ORDERS = [[(1, 0), (0, 1)], [(2, 0), (1, 1)], [(1, 1), (0, 2)]]
+
+
+CLAMPED = {  # arguments for which SciPy's search ends at a bound
+    "pdtrik": (0.2, 1.0),
+    "bdtrik": (0.05, 8.0, 0.2),
+    "nbdtrik": (0.01, 6.0, 0.5),
+    "chndtrinc": (0.5, 3.0, 0.3),
+    "fdtridfd": (0.5, 0.9, 0.3),
+    "stdtridf": (0.99, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", CLAMPED)
+def test_inverses_have_no_slope_where_they_are_at_a_bound(name):
+    fun, at = getattr(pytest.importorskip("scipy.special"), name), CLAMPED[name]
+    for n in range(len(at)):
+        if (name, n) == ("chndtrinc", 1):  # which is refused
+            continue
+        model = dg.delayed(lambda x: fun(*at[:n], x, *at[n + 1 :]))  # noqa: B023
+        assert fun(*at[:n], 1.001 * at[n], *at[n + 1 :]) == fun(*at)
+        assert dg.grad(model)(at[n]) == 0.0
+        assert dg.jvp(model, (at[n],), (1.0,))[1] == 0.0
