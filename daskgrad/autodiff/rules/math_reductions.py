@@ -198,7 +198,7 @@ def variance(
 
 
 def std_adjoint(argnums, ans, args, kwargs):
-    """autograd's rule divides by the deviation; if it is zero, so is the derivative, as a norm's."""
+    """autograd's rule divides by the deviation; where it is zero, so is the slope, as a norm's."""
     is_zero = plain(ans) == 0.0
     divisor = anp.where(is_zero, np.inf, ans) if np.any(is_zero) else ans
     return primitive_vjps[std](argnums, divisor, args, kwargs)
