@@ -205,12 +205,33 @@ def eig_adjoint(g, ans, a):
         return cotangent if anp.iscomplexobj(a) else anp.real(cotangent)
 
     require_distinct("eig", ans[0])
+    steepness = steepness_of(plain(ans[1]))
     result = guarded("eig", ans[0], [g[1]], pull)
-    require_diagonalizable(*map(plain, ans), plain(g[0]), norm(plain(result)))
+    cotangents = plain(g[0]), norm(plain(result))
+    require_diagonalizable(plain(ans[0]), plain(ans[1]), steepness, *cotangents)
     return result
 
 
-def require_diagonalizable(values, vectors, strengths=0.0, scale=0.0):
+def steepness_of(vectors):
+    """The condition number of each eigenvalue: the length of its left vector, for right ones of the
+    length one."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.linalg.norm(np.linalg.inv(vectors), axis=-1)
+    except np.linalg.LinAlgError as error:
+        raise Refusal(defective(np.inf)) from error
+
+
+def defective(condition):
+    return (
+        f"np.linalg.eig and eigvals have no derivative rule for eigenvalues of a matrix a that is "
+        f"nearly defective: its eigenvectors are nearly parallel (condition number "
+        f"{condition:.1e}); write the function of the matrix: np.trace of a power of it, "
+        f"np.linalg.det, or expm of daskgrad.scipy.linalg"
+    )
+
+
+def require_diagonalizable(values, vectors, steepness, strengths=0.0, scale=0.0):
     """Raises if the eigenvectors are nearly parallel, so that slopes of the eigenvalues, of these
     ``strengths``, have rounding errors of more than a thousandth of the scale; warns well before.
     With no strength, as in forward mode, the scale is the slope of one eigenvalue.
@@ -226,7 +247,6 @@ def require_diagonalizable(values, vectors, strengths=0.0, scale=0.0):
     parallel = np.abs(conjugate_transposed(vectors) @ vectors) ** 2
     unequal = np.abs(strengths[..., None, :] - strengths[..., :, None]) * parallel
     with np.errstate(all="ignore"):
-        steepness = np.linalg.norm(np.linalg.inv(vectors), axis=-1)  # vectors have the length one
         unequal = unequal * largest / np.maximum(gaps_of(values), epsilon * largest)
         errors = np.nan_to_num(unequal) + np.abs(strengths)[..., None, :]
         errors = epsilon * errors * steepness[..., None, :] * steepness[..., :, None]
@@ -235,19 +255,13 @@ def require_diagonalizable(values, vectors, strengths=0.0, scale=0.0):
         loss = float(np.max(np.nan_to_num(errors, nan=np.inf if is_one else 0.0, posinf=np.inf)))
     if not loss > notable(epsilon):
         return
-    subject = (
-        f"eigenvalues of a matrix a that is nearly defective: its eigenvectors are nearly parallel "
-        f"(condition number {np.max(steepness):.1e})"
-    )
-    instead = (
-        "write the function of the matrix: np.trace of a power of it, np.linalg.det, or expm of "
-        "daskgrad.scipy.linalg"
-    )
+    message = defective(np.max(steepness))
     if loss > LOST:
-        raise Refusal(f"np.linalg.eig and eigvals have no derivative rule for {subject}; {instead}")
+        raise Refusal(message)
     warnings.warn(
-        f"np.linalg.eig and eigvals: a derivative through the {subject} has about "
-        f"{-math.log10(loss):.0f} right digits; if the function is smooth in a, {instead}",
+        message.replace(
+            "no derivative rule", f"derivatives of about {-math.log10(loss):.0f} digits"
+        ),
         RuntimeWarning,
         stacklevel=2,
     )
@@ -267,7 +281,8 @@ def eig_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors keep their length, as LAPACK's do, and their phase, as autograd's do."""
     values, vectors = ans[0], ans[1]
     require_distinct("eig", values)
-    require_diagonalizable(plain(values), plain(vectors))
+    steepness = steepness_of(plain(vectors))
+    require_diagonalizable(plain(values), plain(vectors), steepness)
     turned = linalg.solve(vectors, anp.matmul(tangents[0] + 0.0 * vectors, vectors))
     slopes = anp.matmul(vectors, turned * reciprocal_gaps(values))
     along = anp.real(anp.sum(anp.conj(vectors) * slopes, axis=-2, keepdims=True))
