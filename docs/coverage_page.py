@@ -247,7 +247,32 @@ modes with each other, to twelve; or its refusal is seen (`test_functions.py`). 
 raises an error that says what to write instead; so does an argument that is not named. Of a
 function without a rule NumPy's own code runs, whose parts may have one, or an error tells that
 there is none. A function of `daskgrad.scipy` honours every argument that it takes; its numbers are
-differentiated, also those of functions that it is given (`tests/scipy_functions`)."""
+differentiated, also those of functions that it is given (`tests/scipy_functions`).
+
+## Where a derivative jumps
+
+Both modes, compiled models and batches choose alike (`TIES` in `test_functions.py`). Second \
+derivatives there are finite, or
+NaN with a warning, or an error.
+
+| functions | where | derivative |
+| --- | --- | --- |
+| `abs`, `fabs`, `linalg.norm` with `ord` of at least one, `hypot`, `std`, `nanstd` | at zero,\
+ where they are least | zero, the smallest of the subgradients |
+| `maximum`, `minimum`, `fmax`, `fmin`, `clip` | where both are equal, at a bound | a half for\
+ each |
+| `max`, `min`, `ptp`, `nanmax`, `nanmin`, `linalg.norm` with `ord=np.inf` | where several are\
+ extreme | equal parts |
+| `sort`, `partition`, `median`, `quantile` by the entries | equal entries | goes to the entry\
+ that is put there; a stable sort tells which |
+| `interp`, `quantile`, `percentile` by `q` | at a knot, on an entry | of the segment on the \
+right; at the last one, on the left |
+| `where`, `select`, `heaviside`, `sign`, `floor`, `round`, `mod` | at a jump | of the part \
+that is chosen; a jump adds nothing |
+| `linalg.eigvalsh`, `eigvals`, `svdvals` | equal eigenvalues | of the vectors that LAPACK \
+chose; second derivatives are an error |
+| `sqrt`, `log`, powers between zero and one | at zero | infinite, and NaN in composites, with\
+ NumPy's warning: write `np.linalg.norm(x)`, not `np.sqrt(np.sum(x**2))` |"""
 
 
 def listed(title: str, names: Iterable[str]) -> list[str]:

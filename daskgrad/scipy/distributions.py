@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
+from daskgrad.autodiff.rules.twins import operand
 from daskgrad.autodiff.tape import value
 from daskgrad.scipy.dispatch import dispatched
 from daskgrad.scipy.linalg import solve_triangular
@@ -248,18 +249,42 @@ class OfVectors:
 
 class multivariate_normal(OfVectors):
     """The normal distribution of vectors; the covariance is a positive definite matrix, a vector,
-    its diagonal, or a number for all of this."""
+    its diagonal, or a number for all of this. The mean tells the dimension, or else the matrix; a
+    vector of numbers is several points of one dimension. ValueError for other shapes; LinAlgError
+    if the covariance is not positive definite."""
 
     @staticmethod
     @dispatched
     def logpdf(x: Any, mean: Any = None, cov: Any = 1.0) -> Any:
-        """The logarithm of the density at each vector along the last axis of ``x``."""
-        centred = x if mean is None else x - mean
-        size = np.shape(centred)[-1] if np.ndim(centred) else 1
+        """The logarithm of the density at each vector along the last axis of ``x``; axes of length
+        one are dropped."""
+        x, cov = operand(x), operand(cov)
+        size = np.shape(cov)[-1] if np.ndim(cov) == 2 else 1
+        if mean is not None:
+            mean = operand(mean)
+            size = np.size(mean)
+            mean = np.reshape(mean, (1,)) if size == 1 else mean
+        if size == 1:
+            cov = np.reshape(cov, (1, 1)) if np.size(cov) == 1 else cov
+            x = np.expand_dims(x, -1) if np.ndim(x) < 2 else x
+        shapes = [(size, size)] if size == 1 else [(), (size,), (size, size)]
+        if np.shape(cov) not in shapes or (mean is not None and np.ndim(mean) != 1):
+            raise ValueError(
+                f"stats.multivariate_normal takes a vector as mean, and as cov a number, a vector "
+                f"or a matrix of its size; they have the shapes {np.shape(mean)} and "
+                f"{np.shape(cov)}; for several means write x - means"
+            )
+        if np.shape(x)[-1:] not in ((), (1,), (size,)):
+            raise ValueError(
+                f"stats.multivariate_normal of {size} dimensions takes x with {size} numbers along "
+                f"the last axis; its shape is {np.shape(x)}"
+            )
+        centred = x + np.zeros(size) if mean is None else x - mean
         factor = np.linalg.cholesky(cov if np.ndim(cov) == 2 else cov * np.eye(size))
         rows = np.reshape(centred, (-1, size))
         white = solve_triangular(factor, np.transpose(rows), lower=True)
-        squares = np.reshape(np.sum(white**2, axis=0), np.shape(centred)[:-1])
+        shape = [n for n in np.shape(centred)[:-1] if n != 1]
+        squares = np.reshape(np.sum(white**2, axis=0), shape)
         logs = np.sum(np.log(np.diagonal(factor)))
         return -0.5 * squares - logs - 0.5 * size * np.log(2.0 * np.pi)
 
@@ -270,15 +295,39 @@ class multivariate_normal(OfVectors):
         return np.exp(multivariate_normal.logpdf(x, mean, cov))
 
 
+SUM_ERROR = 1e-9  # of probabilities, which SciPy takes for rounding
+
+
 class dirichlet(OfVectors):
-    """The Dirichlet distribution of probabilities that add up to one."""
+    """The Dirichlet distribution of probabilities that add up to one; ValueError for others."""
 
     @staticmethod
     @dispatched
     def logpdf(x: Any, alpha: Any) -> Any:
-        """The logarithm of the density at ``x``, with the parts along its first axis."""
+        """The logarithm of the density at ``x``, with the parts along its first axis; the last part
+        may be left out."""
+        x, alpha = operand(x), operand(alpha)
+        count = np.size(alpha)
+        if np.ndim(alpha) != 1 or not all_positive(value(alpha)).all():
+            raise ValueError(f"stats.dirichlet takes a vector of positive alpha; it is {alpha}")
+        if not np.ndim(x) or np.shape(x)[0] not in (count, count - 1):
+            raise ValueError(
+                f"stats.dirichlet of {count} parts takes x with {count} or {count - 1} parts along "
+                f"the first axis; its shape is {np.shape(x)}"
+            )
+        if np.shape(x)[0] < count:
+            x = np.concatenate([x, 1.0 - np.sum(x, axis=0, keepdims=True)])
         parts = np.reshape(alpha, (-1,) + (1,) * (np.ndim(x) - 1))
+        here = value(x)
+        is_pole = (here == 0.0) & (value(parts) < 1.0)
+        beyond = np.abs(np.sum(here, axis=0) - 1.0) > SUM_ERROR
+        if np.any((here < 0.0) | (here > 1.0) | is_pole) or np.any(beyond):
+            raise ValueError(
+                f"stats.dirichlet takes parts x from 0 to 1 that add up to 1, and above 0 where "
+                f"alpha is below 1; x is {here}; divide it by its sum"
+            )
         logs = np.sum(sc.xlogy(parts - 1.0, x), axis=0)
+        logs = np.reshape(logs, [n for n in np.shape(logs) if n != 1])
         return logs + sc.gammaln(np.sum(alpha)) - np.sum(sc.gammaln(alpha))
 
     @staticmethod
@@ -294,9 +343,29 @@ class multinomial(OfVectors):
     @staticmethod
     @dispatched
     def logpmf(x: Any, n: Any, p: Any) -> Any:
-        """The logarithm of the probability of the counts along the last axis of ``x``."""
-        logs = np.sum(sc.xlogy(x, p) - sc.gammaln(x + 1.0), axis=-1)
-        return sc.gammaln(n + 1.0) + logs
+        """The logarithm of the probability of the counts along the last axis of ``x``; -inf where
+        they are no counts or do not add up to ``n``, NaN for an ``n`` below zero or a ``p`` that is
+        none. ValueError for a broken ``n``, and for ``p`` that do not add up to one."""
+        x, n, p = operand(x), operand(n), operand(p)
+        counts, number, chances = value(x), value(n), value(p)
+        if not np.ndim(x) or np.shape(x)[-1] != np.shape(p)[-1]:
+            raise ValueError(
+                f"stats.multinomial takes as many counts x as probabilities p along the last axes; "
+                f"their shapes are {np.shape(x)} and {np.shape(p)}"
+            )
+        if np.any(np.abs(np.sum(chances, axis=-1) - 1.0) > SUM_ERROR):
+            raise ValueError(
+                f"stats.multinomial takes probabilities p that add up to 1; p is {chances}; divide "
+                f"it by its sum"
+            )
+        if np.any(number != np.floor(number)):
+            raise ValueError(f"stats.multinomial takes a whole number n of draws; n is {number}")
+        are_counts = np.all((counts >= 0.0) & (counts == np.floor(counts)), axis=-1)
+        is_inside = are_counts & (np.sum(counts, axis=-1) == number)
+        is_valid = np.all(is_probability(chances), axis=-1) & (number >= 0)
+        x = np.where(counts < 0.0, 0.0, x)
+        logs = sc.gammaln(n + 1.0) + np.sum(sc.xlogy(x, p) - sc.gammaln(x + 1.0), axis=-1)
+        return np.where(is_valid, np.where(is_inside, logs, -np.inf), np.nan)
 
     @staticmethod
     @dispatched

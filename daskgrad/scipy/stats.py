@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
+from daskgrad.autodiff.rules.special_distributions import CUT
+from daskgrad.autodiff.rules.special_distributions import NODES as TAIL_NODES
+from daskgrad.autodiff.rules.special_distributions import WEIGHTS as TAIL_WEIGHTS
 from daskgrad.autodiff.tape import value
 from daskgrad.scipy.distributions import (
     ABOVE_ZERO,
@@ -23,6 +26,7 @@ from daskgrad.scipy.distributions import (
     exact_near_one,
     is_count,
     is_probability,
+    logarithm,
 )
 from daskgrad.scipy.distributions import dirichlet as dirichlet
 from daskgrad.scipy.distributions import multinomial as multinomial
@@ -128,13 +132,61 @@ t = Continuous(
     sf=lambda y, df: sc.stdtr(df, -y),
     ppf=lambda q, df: np.where(q > 0.0, sc.stdtrit(df, np.where(q > 0.0, q, 0.5)), -np.inf),
 )
-skewnorm = Continuous(  # where probabilities are much smaller than the normal ones digits are lost
+
+
+def log_short_tail(h: Any, a: Any) -> Any:
+    """The logarithm of the skew normal probability below -h, for h and a above zero.
+
+    It is the integral of φ(t) erfc(a t / √2) from h on; the part of it that vanishes is taken out,
+    and Gauss and Legendre's rule has the rest.
+    """
+    slope = np.sqrt(1.0 + a**2)
+    start = value(slope * h)
+    end = 2.0 * CUT / (start + np.sqrt(start**2 + 2.0 * CUT))
+    u = np.expand_dims(end, -1) * TAIL_NODES
+    h, a, c = (np.expand_dims(argument, -1) for argument in (h, a, slope))
+    rest = np.exp(-c * h * u - 0.5 * u**2) * sc.erfcx(a * (h + u / c) / np.sqrt(2.0))
+    integral = end * np.dot(rest, TAIL_WEIGHTS)
+    return normal_logpdf(slope * h[..., 0]) + np.log(integral / slope)
+
+
+def is_lost(y: Any, a: Any, cdf: Any) -> Any:
+    """Whether the short tail's probability is a difference without digits."""
+    return np.greater(a, 0.0) & np.less(cdf, 0.1 * sc.ndtr(y))
+
+
+def skewnorm_cdf(y: Any, a: Any) -> Any:
+    cdf = sc.ndtr(y) - 2.0 * sc.owens_t(y, a)
+    is_short = is_lost(value(y), value(a), value(cdf))
+    if not np.any(is_short):
+        return cdf
+    tail = np.exp(log_short_tail(np.where(is_short, np.abs(y), 1.0), np.where(is_short, a, 1.0)))
+    between = sc.erf(np.where(value(y) > 0.0, y, 0.0) / np.sqrt(2.0))
+    return np.where(is_short, tail + between, cdf)
+
+
+def skewnorm_logcdf(y: Any, a: Any) -> Any:
+    """Far out by the logarithms of the short tail and of the normal one."""
+    cdf = skewnorm_cdf(y, a)
+    is_far = np.less(value(y), 0.0) & np.less(value(cdf), 1e-200)
+    log = logarithm(np.where(is_far, 1.0, cdf), skewnorm_cdf(-y, -a))
+    if not np.any(is_far):
+        return log
+    y, a = np.where(is_far, y, -40.0), np.where(is_far, a, 1.0)
+    short, normal = log_short_tail(-y, np.abs(a)), sc.log_ndtr(y)
+    long = normal + np.log(2.0 - np.exp(short - normal))
+    return np.where(is_far, np.where(value(a) > 0.0, short, long), log)
+
+
+skewnorm = Continuous(
     "skewnorm",
     "a",
     valid=np.isfinite,
     logpdf=lambda y, a: LOG_2 + normal_logpdf(y) + sc.log_ndtr(a * y),
-    cdf=lambda y, a: sc.ndtr(y) - 2.0 * sc.owens_t(y, a),
-    sf=lambda y, a: sc.ndtr(-y) + 2.0 * sc.owens_t(y, a),
+    cdf=skewnorm_cdf,
+    sf=lambda y, a: skewnorm_cdf(-y, -a),
+    logcdf=skewnorm_logcdf,
+    logsf=lambda y, a: skewnorm_logcdf(-y, -a),
 )
 loggamma = Continuous(
     "loggamma",

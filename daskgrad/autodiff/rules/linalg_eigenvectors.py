@@ -16,11 +16,13 @@ from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_vjps
 from autograd.extend import primitive
 from autograd.numpy import linalg
+from autograd.tracer import isbox
 
 from daskgrad.autodiff.rules.declaration import (
     Refusal,
     declare,
     equivalent,
+    is_recorded,
     of_one,
     plain,
     shape_of,
@@ -143,6 +145,22 @@ def warn_of_tangents(fun: str, values: Any) -> None:
         )
 
 
+def require_distinct(fun: str, values: Any) -> None:
+    """Raises if values are equal whose slopes are differentiated: the curvature has quotients of
+    slopes' differences and gaps, which no cotangent tells if the slopes are equal, too. Warns if
+    values are nearly equal."""
+    if not isbox(values) or is_recorded(values) or shape_of(values)[-1] < 2:
+        return
+    if np.all(gaps_of(plain(values))):
+        return warn_of_tangents(fun, values)
+    values = PARTS[fun][1]
+    raise Refusal(
+        f"np.linalg.{fun} and its {values} have no rule for second derivatives at a matrix a with "
+        f"equal {values}; write the function of the matrix: np.sum of squares of its entries, "
+        f"np.trace of a power of it, np.linalg.det, or another one"
+    )
+
+
 # ----------------------------------------------------------------------------------- eigenvectors
 
 
@@ -152,6 +170,7 @@ def eigh_adjoint(g, ans, *args, **kwargs):
         factors = autograd_tuple((values, ans[1]))
         return primitive_vjps[linalg.eigh]((0,), factors, args, kwargs)(g)[0]
 
+    require_distinct("eigh", ans[0])
     return guarded("eigh", ans[0], [g[1]], pull)
 
 
@@ -159,6 +178,7 @@ def eigh_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors of equal eigenvalues get NaN, which does no harm to the eigenvalues."""
     is_lower = (args[1] if len(args) > 1 else kwargs.get("UPLO", "L")).upper() == "L"
     values, vectors = ans[0], ans[1]
+    require_distinct("eigh", values)
     size = shape_of(values)[-1]
     half = (anp.tril if is_lower else anp.triu)(tangents[0], -1 if is_lower else 1)
     whole = half + conjugate_transposed(half) + anp.real(tangents[0]) * np.eye(size)
@@ -184,7 +204,67 @@ def eig_adjoint(g, ans, a):
         cotangent = pull_eig(values, ans[1], g)
         return cotangent if anp.iscomplexobj(a) else anp.real(cotangent)
 
-    return guarded("eig", ans[0], [g[1]], pull)
+    require_distinct("eig", ans[0])
+    steepness = steepness_of(plain(ans[1]))
+    result = guarded("eig", ans[0], [g[1]], pull)
+    cotangents = plain(g[0]), norm(plain(result))
+    require_diagonalizable(plain(ans[0]), plain(ans[1]), steepness, *cotangents)
+    return result
+
+
+def steepness_of(vectors):
+    """The condition number of each eigenvalue: the length of its left vector, for right ones of the
+    length one."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.linalg.norm(np.linalg.inv(vectors), axis=-1)
+    except np.linalg.LinAlgError as error:
+        raise Refusal(defective(np.inf)) from error
+
+
+def defective(condition):
+    return (
+        f"np.linalg.eig and eigvals have no derivative rule for eigenvalues of a matrix a that is "
+        f"nearly defective: its eigenvectors are nearly parallel (condition number "
+        f"{condition:.1e}); write the function of the matrix: np.trace of a power of it, "
+        f"np.linalg.det, or expm of daskgrad.scipy.linalg"
+    )
+
+
+def require_diagonalizable(values, vectors, steepness, strengths=0.0, scale=0.0):
+    """Raises if the eigenvectors are nearly parallel, so that slopes of the eigenvalues, of these
+    ``strengths``, have rounding errors of more than a thousandth of the scale; warns well before.
+    With no strength, as in forward mode, the scale is the slope of one eigenvalue.
+
+    An error of the matrix moves a slope by both condition numbers over the gap (G. W. Stewart,
+    J.-G. Sun, "Matrix perturbation theory", 1990, V.2)."""
+    if values.shape[-1] < 2:
+        return
+    is_one = not np.any(strengths)  # or those of squares, at eigenvalues of zero
+    strengths = np.eye(1, values.shape[-1])[0] if is_one else strengths
+    epsilon = np.finfo(vectors.dtype).eps
+    largest = np.max(np.abs(values), -1)[..., None, None]
+    parallel = np.abs(conjugate_transposed(vectors) @ vectors) ** 2
+    unequal = np.abs(strengths[..., None, :] - strengths[..., :, None]) * parallel
+    with np.errstate(all="ignore"):
+        unequal = unequal * largest / np.maximum(gaps_of(values), epsilon * largest)
+        errors = np.nan_to_num(unequal) + np.abs(strengths)[..., None, :]
+        errors = epsilon * errors * steepness[..., None, :] * steepness[..., :, None]
+        errors = np.max(np.nan_to_num(errors, posinf=np.inf), (-2, -1))
+        errors = errors / (np.max(steepness, -1) if is_one else scale)
+        loss = float(np.max(np.nan_to_num(errors, nan=np.inf if is_one else 0.0, posinf=np.inf)))
+    if not loss > notable(epsilon):
+        return
+    message = defective(np.max(steepness))
+    if loss > LOST:
+        raise Refusal(message)
+    warnings.warn(
+        message.replace(
+            "no derivative rule", f"derivatives of about {-math.log10(loss):.0f} digits"
+        ),
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def pull_eig(values, vectors, g):
@@ -200,6 +280,9 @@ def pull_eig(values, vectors, g):
 def eig_tangent(argnums, tangents, ans, args, kwargs):
     """Vectors keep their length, as LAPACK's do, and their phase, as autograd's do."""
     values, vectors = ans[0], ans[1]
+    require_distinct("eig", values)
+    steepness = steepness_of(plain(vectors))
+    require_diagonalizable(plain(values), plain(vectors), steepness)
     turned = linalg.solve(vectors, anp.matmul(tangents[0] + 0.0 * vectors, vectors))
     slopes = anp.matmul(vectors, turned * reciprocal_gaps(values))
     along = anp.real(anp.sum(anp.conj(vectors) * slopes, axis=-2, keepdims=True))
@@ -244,6 +327,7 @@ def svd_adjoint(argnums, ans, args, kwargs):
     u, sizes, vh = ans
 
     def svd_pullback(g):
+        require_distinct("svd", sizes)
         if not (np.any(plain(g[0])) or np.any(plain(g[2]))):
             return (anp.matmul(anp.conj(u) * g[1][..., None, :], anp.conj(vh)),)
 
@@ -273,6 +357,7 @@ def svd_tangent(argnums, tangents, ans, args, kwargs):
     """J. Townsend, "Differentiating the singular value decomposition", 2016."""
     are_values = not isinstance(plain(ans), tuple | list)
     u, sizes, vh = linalg.svd(args[0], full_matrices=False) if are_values else ans
+    require_distinct("svd", sizes)
     t, v = tangents[0], conjugate_transposed(vh)
     turned = anp.matmul(conjugate_transposed(u), anp.matmul(t, v))
     slopes = anp.real(diagonal(turned))

@@ -244,6 +244,25 @@ def outer(a, b):
     return anp.reshape(a, (-1, 1)) * anp.reshape(b, (1, -1))
 
 
+def kron_needed(a, b):
+    """autograd's adjoint interleaves the axes of matrices alone."""
+    return np.ndim(plain(a)) > 2 or np.ndim(plain(b)) > 2
+
+
+@equivalent(anp.kron, needed=kron_needed, arrays=2)
+def kron(a, b):
+    ndim = max(len(shape_of(a)), len(shape_of(b)))
+    a, b = (
+        anp.reshape(factor, (1,) * (ndim - len(shape_of(factor))) + shape_of(factor))
+        for factor in (a, b)
+    )
+    outer, inner = tuple(range(0, 2 * ndim, 2)), tuple(range(1, 2 * ndim, 2))
+    return anp.reshape(
+        anp.expand_dims(a, inner) * anp.expand_dims(b, outer),
+        np.multiply(shape_of(a), shape_of(b)),
+    )
+
+
 def cross_needed(a, b, *args, **kwargs):
     """autograd does not sum over broadcast axes."""
     return shape_of(a) != shape_of(b)

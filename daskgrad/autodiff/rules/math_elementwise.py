@@ -47,12 +47,12 @@ def where_adjoint(argnums, ans, args, kwargs):
 
 @equivalent(anp.clip, arrays=3, keywords="a_min a_max min max")
 def clip(a, a_min=None, a_max=None, **kwargs):
-    """At a bound the derivative is the bound's, as in autograd's rule."""
+    """At a bound each has a half of the derivative, as of ``np.maximum``."""
     low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
     if low is not None and low is not np._NoValue:
-        a = anp.where(a > low, a, low)
+        a = anp.maximum(a, low)
     if high is not None and high is not np._NoValue:
-        a = anp.where(a < high, a, high)
+        a = anp.minimum(a, high)
     return a
 
 

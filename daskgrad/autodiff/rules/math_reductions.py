@@ -198,9 +198,16 @@ def variance(
     return anp.reshape(total, np.sum(chosen, axis=axis, keepdims=keepdims).shape)
 
 
+def std_adjoint(argnums, ans, args, kwargs):
+    """autograd's rule divides by the deviation; where it is zero, so is the slope, as a norm's."""
+    is_zero = plain(ans) == 0.0
+    divisor = anp.where(is_zero, np.inf, ans) if np.any(is_zero) else ans
+    return primitive_vjps[std](argnums, divisor, args, kwargs)
+
+
 @equivalent(
     std,
-    adjoint=primitive_vjps[std],
+    adjoint=std_adjoint,
     needed=spread_needed,
     keywords="axis keepdims ddof dtype where correction mean",
 )

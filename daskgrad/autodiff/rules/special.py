@@ -74,9 +74,12 @@ def declare_slopes(fun: Callable, row: Row) -> None:
     KNOWN.add(fun)
 
 
-def inverse(row: Row, solved: int) -> list[Any]:
+def inverse(
+    row: Row, solved: int, value: Callable | None = None, largest: float = 1e99
+) -> list[Any]:
     """The slopes of the function that solves ``f(args) = y`` for one of them, and has y in its
-    place; ``row`` has f's slopes."""
+    place; ``row`` has f's slopes. With f's ``value`` they are zero where SciPy's search ends at a
+    bound, the largest or one near zero, or elsewhere than at a solution."""
 
     def slope_by(place: int) -> Callable | str:
         if isinstance(row[place], str) or row[place] is zero:
@@ -85,11 +88,21 @@ def inverse(row: Row, solved: int) -> list[Any]:
         def slope(ans, *args):
             y, original = args[solved], substitute(args, [solved], [ans])
             steep = row[solved](y, *original)
-            return 1.0 / steep if place == solved else -row[place](y, *original) / steep
+            by = 1.0 / steep if place == solved else -row[place](y, *original) / steep
+            if value is None:
+                return by
+            size, wanted = np.abs(plain(ans)), plain(y)
+            with np.errstate(all="ignore"):
+                gap = np.abs(value(*map(plain, original)) - wanted)
+            is_solution = (size > 1e-40) & (size < largest) & (gap <= WRONG * np.abs(wanted))
+            return by if np.all(is_solution) else anp.where(is_solution, by, 0.0)
 
         return slope
 
     return list(map(slope_by, range(len(row))))
+
+
+WRONG = 1e-4  # relative error of a value at what is no solution
 
 
 def choose(near, x, inside, outside, at, away):

@@ -105,6 +105,14 @@ enter(
 # -------------------------------------------------------------------------- integrals from 0 to x
 
 
+def over(x, odd, limit):
+    """An odd function over x, or their limit at zero."""
+    is_zero = plain(x) == 0.0
+    return (
+        anp.where(is_zero, limit, odd / anp.where(is_zero, 1.0, x)) if np.any(is_zero) else odd / x
+    )
+
+
 def quotient(name: str, sign: float) -> Callable:
     """sign · (f(x) - 1) / x for J₀ and I₀; a power series where it cancels."""
     powers = [sign * sign**n / (4.0**n * math.factorial(n) ** 2) for n in range(1, 16)]
@@ -129,7 +137,7 @@ enter(
         "it2j0y0": [lambda ans, x: (quotient("j0", -1.0)(x), -special.y0(x) / x)],
         "it2i0k0": [lambda ans, x: (quotient("i0", 1.0)(x), -special.k0(x) / x)],
         "itstruve0": [lambda ans, x: special.struve(0, x)],
-        "it2struve0": [lambda ans, x: -special.struve(0, x) / x],
+        "it2struve0": [lambda ans, x: -over(x, special.struve(0, x), 2.0 / math.pi)],
         "itmodstruve0": [lambda ans, x: special.modstruve(0, x)],
         "itairy": [lambda ans, x: (*special_airy(x), *special_airy(-x))],
     }
@@ -166,12 +174,17 @@ enter(
         "bei": [lambda ans, x: special.beip(x)],
         "ker": [lambda ans, x: special.kerp(x)],
         "kei": [lambda ans, x: special.keip(x)],
-        "berp": [lambda ans, x: -special.bei(x) - ans / x],
-        "beip": [lambda ans, x: special.ber(x) - ans / x],
+        "berp": [lambda ans, x: -special.bei(x) - over(x, ans, 0.0)],
+        "beip": [lambda ans, x: special.ber(x) - over(x, ans, 0.5)],
         "kerp": [lambda ans, x: -special.kei(x) - ans / x],
         "keip": [lambda ans, x: special.ker(x) - ans / x],
         "kelvin": [
-            lambda ans, x: (ans[2], ans[3], 1j * ans[0] - ans[2] / x, 1j * ans[1] - ans[3] / x)
+            lambda ans, x: (
+                ans[2],
+                ans[3],
+                1j * ans[0] - over(x, ans[2], 0.5j),
+                1j * ans[1] - ans[3] / x,
+            )
         ],
     }
 )

@@ -267,7 +267,7 @@ enter(
         "pdtr": POISSON,
         "pdtrc": [zero, negative(POISSON)[1]],
         "pdtri": inverse(POISSON, 1),
-        "pdtrik": inverse(BETWEEN, 0),
+        "pdtrik": inverse(BETWEEN, 0, lambda k, m: special.gammaincc(k + 1.0, m)),
     }
 )
 
@@ -323,25 +323,34 @@ NEGATIVE_BETWEEN: Row = [
     lambda ans, k, n, p: beta_density(n, k + 1.0, p),
 ]
 
+
+def binomial_between(k, n, p):
+    return special.betaincc(k + 1.0, n - k, p)
+
+
+def negative_between(k, n, p):
+    return special.betainc(n, k + 1.0, p)
+
+
 enter(
     {
         "fdtr": F,
         "fdtrc": negative(F),
         "fdtri": inverse(F, 2),
-        "fdtridfd": inverse(F, 1),
+        "fdtridfd": inverse(F, 1, special.fdtr),
         "stdtr": T,
         "stdtrit": inverse(T, 1),
-        "stdtridf": inverse(T, 0),
+        "stdtridf": inverse(T, 0, special.stdtr, 1e9),
         "bdtr": BINOMIAL,
         "bdtrc": [zero, *negative(BINOMIAL)[1:]],
         "bdtri": inverse(BINOMIAL, 2),
-        "bdtrik": inverse(BINOMIAL_BETWEEN, 0),
-        "bdtrin": inverse(BINOMIAL_BETWEEN, 1),
+        "bdtrik": inverse(BINOMIAL_BETWEEN, 0, binomial_between),
+        "bdtrin": inverse(BINOMIAL_BETWEEN, 1, binomial_between),
         "nbdtr": NEGATIVE,
         "nbdtrc": [zero, *negative(NEGATIVE)[1:]],
         "nbdtri": inverse(NEGATIVE, 2),
-        "nbdtrik": inverse(NEGATIVE_BETWEEN, 0),
-        "nbdtrin": inverse(NEGATIVE_BETWEEN, 1),
+        "nbdtrik": inverse(NEGATIVE_BETWEEN, 0, negative_between),
+        "nbdtrin": inverse(NEGATIVE_BETWEEN, 1, negative_between),
     }
 )
 
@@ -365,8 +374,8 @@ NONCENTRAL: Row = [
 enter(
     {
         "chndtr": NONCENTRAL,
-        "chndtrix": inverse(NONCENTRAL, 0),
-        "chndtrinc": inverse(NONCENTRAL, 2),
+        "chndtrix": inverse(NONCENTRAL, 0, special.chndtr),
+        "chndtrinc": inverse(NONCENTRAL, 2, special.chndtr),
         "chndtridf": [POINT, PARAMETER, PARAMETER],
         "ncfdtr": [PARAMETER, PARAMETER, PARAMETER, POINT],
         "ncfdtri": [PARAMETER] * 4,

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import autograd.numpy as anp
 import numpy as np
+from autograd.core import primitive_vjps
 from autograd.scipy import special as autograds
 from scipy.special import bernoulli
 
-from daskgrad.autodiff.rules.declaration import Refusal, equivalent, plain
+from daskgrad.autodiff.rules.declaration import Refusal, declare, equivalent, plain
+from daskgrad.autodiff.rules.math_elementwise import slopes_adjoint
 from daskgrad.autodiff.rules.special import (
     DEGREE,
     ORDER,
@@ -48,27 +50,92 @@ def rgamma(x):
     )
 
 
+def is_reflected(x, step):
+    """Whether ψ(x + step) - ψ(x) is a difference of poles, or of large numbers next to them."""
+    x, step = plain(x), plain(step)
+    is_left = (np.real(x) < 0.5) & (np.real(x + step) < 0.5)
+    return is_left & (step == np.floor(np.real(step)))
+
+
+def psi_difference(x, step):
+    """ψ(x + step) - ψ(x), by ψ(x) = ψ(1 - x) - π cot πx for whole steps, where cotangents cancel
+    (DLMF 5.5.4)."""
+    return choose(
+        is_reflected(x, step),
+        x,
+        lambda x: special.psi(1.0 - x - step) - special.psi(1.0 - x),
+        lambda x: special.psi(x + step) - special.psi(x),
+        -1.0 - np.abs(plain(step)),
+        1.0 + np.abs(plain(step)),
+    )
+
+
 def poch_by_z(ans, z, m):
+    if np.any(is_reflected(z, m)):
+        is_near = is_reflected(z, m)
+        apart = poch_by_z(ans, anp.where(is_near, 1.0, z), anp.where(is_near, 1.0, m))
+        return anp.where(is_near, ans * psi_difference(z, m), apart)
     return ans * special.psi(z + m) + at_poles(
         z, lambda z: special.gamma(z + m) * reflection_slope(z), lambda z: -ans * special.psi(z)
     )
 
 
-def binom_by(ans, n, x, other):
+def binom_by(ans, n, x):
     """By one of the two factors Γ(x) in the denominator."""
     return at_poles(
         x,
-        lambda x: special.gamma(n + 1.0) * special.rgamma(other) * reflection_slope(x),
+        lambda x: (
+            special.beta(1.0 - x, n + 1.0)
+            * (anp.cos(math.pi * x) - anp.sin(math.pi * x) / math.pi * special.psi(1.0 - x))
+        ),
         lambda x: -ans * special.psi(x),
     )
 
 
 def binom_by_n(ans, n, k):
-    return ans * special.psi(n + 1.0) + binom_by(ans, n, n - k + 1.0, k + 1.0)
+    if np.any(is_reflected(n + 1.0, -k)):
+        is_near = is_reflected(n + 1.0, -k)
+        apart = binom_by_n(ans, anp.where(is_near, 1.0, n), anp.where(is_near, 1.0, k))
+        return anp.where(is_near, -ans * psi_difference(n + 1.0, -k), apart)
+    return ans * special.psi(n + 1.0) + binom_by(ans, n, n - k + 1.0)
 
 
 def binom_by_k(ans, n, k):
-    return binom_by(ans, n, k + 1.0, n - k + 1.0) - binom_by(ans, n, n - k + 1.0, k + 1.0)
+    return binom_by(ans, n, k + 1.0) - binom_by(ans, n, n - k + 1.0)
+
+
+def beta_slope(fun, place):
+    """By one argument; a beta function is zero at poles of Γ(a + b) alone."""
+
+    def slope(ans, *args):
+        x, other = args[place], args[1 - place]
+        ratio = -psi_difference(x, other)
+        if fun is autograds.betaln:
+            return ratio
+        is_zero = is_pole(x + other) & ~is_pole(x) & ~is_pole(other)
+        if not np.any(is_zero):
+            return ans * ratio
+        x, other = (anp.where(is_zero, arg, 0.5) for arg in (x, other))
+        steep = special.gamma(x) * special.gamma(other) * reflection_slope(x + other)
+        return anp.where(is_zero, steep, ans * anp.where(is_zero, 0.0, ratio))
+
+    return slope
+
+
+def declare_beta(fun):
+    """autograd's derivatives are NaN at poles, and lose their digits next to them."""
+    autograds_rule = primitive_vjps[fun]
+    slopes = slopes_adjoint(beta_slope(fun, 0), beta_slope(fun, 1))
+
+    def adjoint(argnums, ans, args, kwargs):
+        is_regular = np.all((plain(args[0]) > 0.0) & (plain(args[1]) > 0.0))
+        return (autograds_rule if is_regular else slopes)(argnums, ans, args, kwargs)
+
+    declare(fun, adjoint=adjoint)
+
+
+for fun in (autograds.beta, autograds.betaln):
+    declare_beta(fun)
 
 
 enter(
@@ -202,8 +269,23 @@ def sh_jacobi(ans, n, p, q, x):
 
 
 def legendre(ans, m, v, x):
-    """DLMF 14.10.5."""
-    return (v * x * ans - (v + m) * special.lpmv(m, v - 1.0, x)) / (x**2 - 1.0)
+    """DLMF 14.10.5; near the ends 14.10.1, and the limits at them for whole m."""
+    ends = 1.0 - np.abs(plain(x)) < 1e-2
+    if not np.any(ends):
+        return (v * x * ans - (v + m) * special.lpmv(m, v - 1.0, x)) / (x**2 - 1.0)
+    is_end = np.abs(plain(x)) == 1.0
+    safe = anp.where(is_end, 0.5, x)
+    m = np.asarray(m, float)
+    lower = special.lpmv(np.where(m == 0.0, 1.0, m - 1.0), v, safe)  # P of order -1 is one of 1
+    lower = np.where(m == 0.0, -1.0, (v + m) * (v - m + 1.0)) * lower
+    upper = special.lpmv(m + 1.0, v, safe)
+    near = 0.5 * (lower - upper) / anp.sqrt(1.0 - safe**2)
+    order, twice = np.abs(m), v * (v + 1.0)
+    limits = [0.5 * twice, np.where(twice, np.inf, 0.0), -0.25 * (v - 1.0) * (v + 2.0) * twice]
+    limit = np.select([order == n for n in range(3)], limits, 0.0)
+    turned = np.where(plain(x) < 0.0, np.where((v + order) % 2.0, 1.0, -1.0), 1.0)
+    middle = legendre(ans, m, v, anp.where(ends, 0.5, x))
+    return anp.where(is_end, limit * turned, anp.where(ends, near, middle))
 
 
 enter(

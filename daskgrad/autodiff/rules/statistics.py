@@ -27,30 +27,39 @@ from daskgrad.autodiff.rules.twins import TWINS, as_array, by_position, composed
 # ----------------------------------------------------------------------------------- quantiles
 
 
-SLOPES = {  # method -> how fast the rank of a quantile grows with q, less the number of entries
-    "linear": -1.0,
-    "interpolated_inverted_cdf": 0.0,
-    "hazen": 0.0,
-    "weibull": 1.0,
-    "median_unbiased": 1.0 / 3.0,
-    "normal_unbiased": 0.25,
+RANKS = {  # method -> m and c: the rank of the quantile is (n + m) q + c, of n entries
+    "linear": (-1.0, 0.0),
+    "interpolated_inverted_cdf": (0.0, -1.0),
+    "hazen": (0.0, -0.5),
+    "weibull": (1.0, -1.0),
+    "median_unbiased": (1.0 / 3.0, -2.0 / 3.0),
+    "normal_unbiased": (0.25, -0.625),
 }
 
 
-def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[Any, Any]:
-    """The rank of a quantile among sorted entries, as plain numbers, and as a function of q.
+def rank_of(numpys: Callable, values: np.ndarray, q: Any, method: str) -> tuple[Any, Any, Any]:
+    """The rank of a quantile among sorted entries, and the ranks of the entries around it.
 
     NumPy finds it, as the quantile of the ranks. With some methods it is between two ranks; then
-    its slope is from H. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
+    its slope by q is from R. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
+    On an entry it is the slope on the right, as of ``np.interp`` at a knot, and on the last entry
+    the slope on the left.
     """
     ranks = np.where(np.isnan(values), np.nan, np.arange(values.shape[-1], dtype=float))
     ranks_at: Any = numpys(ranks, plain(q), axis=-1, method=method)
-    if q is plain(q) or method not in SLOPES:
-        return ranks_at, ranks_at
-    count = np.sum(~np.isnan(ranks), axis=-1)
-    slope = np.where((ranks_at > 0) & (ranks_at < count - 1), count + SLOPES[method], 0.0)
-    q = anp.reshape(q, shape_of(q) + (1,) * count.ndim)
-    return ranks_at, ranks_at + slope * (q - plain(q))
+    lower, upper = (np.nan_to_num(end(ranks_at)).astype(np.intp) for end in (np.floor, np.ceil))
+    if q is plain(q) or method not in RANKS:
+        return ranks_at, lower, upper
+    last = np.sum(~np.isnan(ranks), axis=-1) - 1
+    q = anp.reshape(q, shape_of(q) + (1,) * last.ndim)
+    more, start = RANKS[method]
+    slope = last + 1.0 + more
+    unbounded = slope * plain(q) + start  # with some methods lower than the first, or higher
+    is_between = (unbounded >= 0.0) & (unbounded <= last) & (last > 0)
+    is_on_entry = is_between & (lower == upper)
+    lower = lower - (is_on_entry & (upper == last))
+    upper = lower + np.where(is_between, 1, upper - lower)
+    return ranks_at + np.where(is_between, slope, 0.0) * (q - plain(q)), lower, upper
 
 
 def quantile(
@@ -71,15 +80,13 @@ def quantile(
     values = plain(a)
     order = np.argsort(values, axis=-1, kind="stable")
     places = np.take_along_axis(np.arange(values.size).reshape(values.shape), order, -1)
-    plain_rank, rank = rank_of(numpys, np.take_along_axis(values, order, -1), q / unit, method)
-    lower, upper = (
-        np.nan_to_num(end(plain_rank)).astype(np.intp)[..., None] for end in (np.floor, np.ceil)
-    )
-    places = np.broadcast_to(places, plain_rank.shape + places.shape[-1:])
+    sorted_values = np.take_along_axis(values, order, -1)
+    rank, *ends = rank_of(numpys, sorted_values, q / unit, method)
+    places = np.broadcast_to(places, shape_of(rank) + places.shape[-1:])
     below, above = (
-        anp.ravel(a)[np.take_along_axis(places, end, -1)[..., 0]] for end in (lower, upper)
+        anp.ravel(a)[np.take_along_axis(places, end[..., None], -1)[..., 0]] for end in ends
     )
-    part = rank - lower[..., 0]
+    part = rank - ends[0]
     return anp.reshape(below * (1.0 - part) + above * part, shape)
 
 

@@ -227,7 +227,8 @@ function(anp.outer, [(V, W), (V, A[0]), (V, W[:3]), (A, V), (V, A), (S, V), (C[0
 function(anp.tensordot, [(A, B.T), (STACK, STACK), (A, B), (V, W), (C, B), (A, V)],
     axes=[0, 1, 2, ([0, 1], [0, 1]), ([1, 0], [1, 0]), (1, 1), ([0], [0]), (-1, -1), ([-1], [1]),
     ([], [])])
-function(anp.kron, [(A, B), (V, W), (A, V), (V, A), (S, A), (STACK, A), (C[0], V)])
+function(anp.kron, [(A, B), (V, W), (A, V), (V, A), (S, A), (STACK, A), (A, STACK),
+    (STACK[:, :1], STACK[:1, :, :2]), (STACK[None, :, :2, :1], V), (C[0], V)])
 function(anp.cross, [(A[:, :3].copy(), B[:, :3].copy()), (V[:3].copy(), W[:3].copy()),
     (A[:, :3].copy(), V[:3].copy()), (V[:3].copy(), A[:, :3].copy())], axisa=[0], axisb=[0],
     axisc=[0], axis=[0, 1, -1], also=[dict(axisa=0, axisb=0, axisc=0),

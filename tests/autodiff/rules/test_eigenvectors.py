@@ -144,3 +144,66 @@ def test_eigenvalues_that_are_equal_to_the_last_bit_are_differentiated():
     sizes = numpy.array([1.0, 1.0, 2.0, 3.0])
     gradient = dg.grad(dg.delayed(general_trace_of_cube))(numpy.diag(sizes))
     assert_allclose(gradient, numpy.diag(3.0 * sizes**2))
+
+
+def half_squares(A):
+    return np.sum((np.linalg.eigvalsh((A + A.T) / 2) - 1.0) ** 2) / 2
+
+
+CURVED = {  # functions with equal values where their slopes are equal, some of them zero
+    "eigh": half_squares,
+    "eig": lambda A: np.real(np.sum(np.linalg.eigvals(A) ** 2)),
+    "svd": lambda A: np.sum((np.linalg.svdvals(A) - 1.0) ** 2),
+}
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("fun", CURVED)
+def test_second_derivatives_at_equal_values_are_refused(fun, compile):
+    model = dg.delayed(CURVED[fun], compile=compile)
+    for sizes in ([1.0, 1.0], [0.0, 0.0], [1.0, 1.0, 2.0]):
+        x = numpy.diag(sizes)
+        with pytest.raises(NotImplementedError, match=rf"linalg.{fun} .*second.*equal.*trace"):
+            dg.hvp(model, (x,), (numpy.ones_like(x),))
+
+
+def test_second_derivatives_at_nearly_equal_values_are_announced():
+    x, v = numpy.diag([1.0, 1.0 + 1e-11]), numpy.array([[0.0, 1.0], [1.0, 0.0]])
+    with pytest.warns(RuntimeWarning, match="few right digits"):
+        dg.hvp(dg.delayed(half_squares), (x,), (v,))
+    product = dg.hvp(dg.delayed(half_squares), (numpy.diag([1.0, 2.0]),), (v,))[1][0]
+    assert_allclose(product, v, rtol=1e-12)
+
+
+DEFECTIVE = {
+    "a Jordan block": [[1.0, 1.0], [0.0, 1.0]],
+    "three": [[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]],
+    "turned": [[3.0, 1.0], [-1.0, 1.0]],
+    "zeros": [[0.0, 1.0], [0.0, 0.0]],
+    "with parallel vectors": [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]],
+}
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("name", DEFECTIVE)
+def test_eigenvalues_of_defective_matrices_are_refused_in_both_modes(name, compile):
+    x = numpy.array(DEFECTIVE[name])
+    for values in (np.linalg.eigvals, lambda A: np.linalg.eig(A)[0]):
+        model = dg.delayed(lambda A: np.real(np.sum(values(A) ** 2)), compile=compile)  # noqa: B023
+        with numpy.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(NotImplementedError, match=r"eigvals .*nearly defective.*trace"):
+                dg.grad(model)(x)
+            with pytest.raises(NotImplementedError, match="nearly defective"):
+                dg.jvp(model, (x,), (numpy.ones_like(x),))
+
+
+def test_eigenvalues_of_nearly_defective_matrices_are_announced():
+    def one(A):
+        return np.real(np.linalg.eigvals(A)[0])
+
+    x = numpy.array([[1.0, 1.0], [1e-10, 1.0]])
+    with pytest.warns(RuntimeWarning, match=r"about 6 digits.*nearly defective"):
+        dg.grad(dg.delayed(one))(x)
+    with pytest.warns(RuntimeWarning, match="nearly defective"):
+        dg.jvp(dg.delayed(one), (x,), (numpy.eye(2),))

@@ -33,6 +33,7 @@ from sweep import (
     some_calls_of,
 )
 
+import daskgrad as dg
 from daskgrad.autodiff.rules.declaration import DECLARED, declare, settle
 from daskgrad.autodiff.tape import linearize, trace
 from daskgrad.autodiff.tape.forward import RULES as TANGENT_RULES
@@ -339,7 +340,37 @@ TIES = {  # function of an array whose derivative jumps there, and the gradient 
     "min, axis": (lambda x: anp.min(x[None], axis=(-1, -2)), [3.0, 3.0, 5.0], [0.5, 0.5, 0.0]),
     "maximum": (lambda x: anp.sum(anp.maximum(x, 2.0)), [1.0, 2.0, 3.0], [0.0, 0.5, 1.0]),
     "abs": (lambda x: anp.sum(anp.abs(x)), [-1.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
-    "clip": (lambda x: anp.sum(anp.clip(x, 0.0, 1.0)), [0.0, 0.5, 1.0], [0.0, 1.0, 0.0]),
+    "clip": (lambda x: anp.sum(anp.clip(x, 0.0, 1.0)), [0.0, 0.5, 1.0], [0.5, 1.0, 0.5]),
+    "clip, a bound": (lambda x: anp.sum(anp.clip(1.0, x, 2.0)), [1.0, 0.5, 1.5], [0.5, 0.0, 1.0]),
+    "clip, lower": (lambda x: anp.sum(anp.clip(x, 1.0, None)), [1.0, 0.5, 2.0], [0.5, 0.0, 1.0]),
+    "minimum": (lambda x: anp.sum(anp.minimum(x, 2.0)), [1.0, 2.0, 3.0], [1.0, 0.5, 0.0]),
+    "fmax": (lambda x: anp.sum(anp.fmax(x, 2.0)), [1.0, 2.0, 3.0], [0.0, 0.5, 1.0]),
+    "fmin": (lambda x: anp.sum(anp.fmin(x, 2.0)), [1.0, 2.0, np.nan], [1.0, 0.5, 0.0]),
+    "sort": (lambda x: anp.sort(x)[0], [1.0, 2.0, 1.0], [1.0, 0.0, 0.0]),
+    "partition": (lambda x: anp.partition(x, 1)[0], [2.0, 1.0, 3.0], [0.0, 1.0, 0.0]),
+    "std": (lambda x: anp.std(x), [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]),
+    "std, axis": (lambda x: anp.sum(anp.std(x[:2] * np.eye(2) * 0.0, 1)), [1.0, 2.0, 0.0], [0] * 3),
+    "std, where": (lambda x: anp.std(x, where=x > 1.0), [0.0, 2.0, 2.0], [0.0, 0.0, 0.0]),
+    "nanstd": (lambda x: anp.nanstd(x), [2.0, 2.0, np.nan], [0.0, 0.0, 0.0]),
+    "complex abs": (lambda x: anp.sum(anp.abs(x + 0j)), [-1.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
+    "fabs": (lambda x: anp.sum(anp.fabs(x)), [-1.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
+    "norm of ones": (lambda x: anp.linalg.norm(x, 1), [-1.0, 0.0, 2.0], [-1.0, 0.0, 1.0]),
+    "matrix norm": (lambda x: anp.linalg.norm(x[:, None]), [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+    "heaviside": (lambda x: anp.sum(x * anp.heaviside(x, 0.5)), [0.0, 1.0, -1.0], [0.5, 1.0, 0.0]),
+    "mod": (lambda x: anp.sum(x % 1.0), [0.0, 1.0, 0.5], [1.0, 1.0, 1.0]),
+    "floor": (lambda x: anp.sum(anp.floor(x) * x), [0.0, 1.0, 1.5], [0.0, 1.0, 1.0]),
+    "sign": (lambda x: anp.sum(anp.sign(x) * x), [0.0, 1.0, -2.0], [0.0, 1.0, -1.0]),
+    "where": (lambda x: anp.sum(anp.where(x > 0.0, x, 0.0)), [0.0, 1.0, -2.0], [0.0, 1.0, 0.0]),
+    "interp": (
+        lambda x: anp.sum(anp.interp(x, [0.0, 1.0, 2.0], [0.0, 1.0, 4.0])),
+        [0.0, 1.0, 2.0],
+        [1.0, 3.0, 3.0],
+    ),
+    "quantile by q": (
+        lambda x: anp.sum(anp.quantile(np.array([1.0, 2.0, 4.0]), x)),
+        [0.0, 0.5, 1.0],
+        [2.0, 4.0, 4.0],
+    ),
     "prod": (lambda x: anp.prod(x), [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
     "sinc": (lambda x: anp.sum(anp.sinc(x)), [0.0, 1e-12, 1.0], [0.0, -(np.pi**2) / 3e12, -1.0]),
     "largest": (lambda x: anp.linalg.norm(x, np.inf), [1.0, -3.0, 2.0], [0.0, -1.0, 0.0]),
@@ -374,6 +405,25 @@ def test_derivatives_where_they_jump_are_the_same_in_both_modes(name):
     _, push = linearize(lambda a: [fun(a)], [x])
     tangents = [push([unit])[0] for unit in np.eye(3)]
     np.testing.assert_allclose(tangents, gradient, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_programs_and_batches_choose_where_derivatives_jump_as_the_tape_does(name):
+    fun, x, gradient = TIES[name]
+    x = np.array(x)
+    model = dg.delayed(lambda s, a: s * fun(a), compile=True)
+    one = dg.grad(lambda a: model(1.0, a))
+    several = dg.grad(lambda a: dg.map_sum(model, [1.0, 2.0, -1.0], a))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for at in (*[0.8 * x + np.array([0.01, 0.02, 0.03])] * 3, x, x):
+            found = one(at), several(at)
+    np.testing.assert_allclose(found[0], gradient, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(found[1] / 2.0, gradient, rtol=1e-10, atol=1e-14)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        product = dg.hvp(dg.delayed(fun), (x,), (np.array([0.3, 0.5, 0.7]),))[1][0]
+    assert np.all(np.isfinite(product)) or caught
 
 
 def test_the_sweep_finds_a_rule_that_is_wrong_in_either_mode(monkeypatch):
