@@ -96,10 +96,10 @@ class Flat:
         residuals: see ``flat_residuals``.
 
         It holds if data are many for each parameter, and not at a joint maximum over effects of
-        groups with parameters of their distribution. Where entries in different rows of leaves with
-        one first axis do not meet, as in ``hessian``, two more products for each entry of a row
-        find how far the maximum moves when the rows are integrated out, by Laplace's approximation.
-        UserWarning if that is more than half of a standard error of a shared parameter.
+        groups and parameters of their distribution. Rows that do not meet, as in ``hessian``, are
+        taken for effects: two more products for each entry of a row find how far the maximum moves
+        when all rows are integrated out, by Laplace's approximation. UserWarning if that is more
+        than half of a standard error of a shared parameter.
 
         LinAlgError, which names the flattest direction, unless the Hessian is positive definite.
         """
