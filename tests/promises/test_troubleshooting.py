@@ -271,6 +271,7 @@ def a_paused_worker(threads):
 
 # ---------------------------------------------------------------------------------- the table
 
+
 # A program, which raises, warns, or returns the text, and the beginnings of what it gets.
 def a_joint_maximum():
     def joint(p):
