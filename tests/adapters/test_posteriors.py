@@ -1,4 +1,4 @@
-"""Four posteriors, whose means are known from long runs of another sampler.
+"""Three posteriors, whose means are known from long runs of another sampler.
 
 Data, models, means and their Monte Carlo errors are from posteriordb (M. Magnusson et al., AISTATS
 2025; BSD 3-clause license).
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import daskgrad as dg
-from daskgrad.scipy.special import logsumexp
 from daskgrad.scipy.stats import gamma, norm
 
 pytestmark = [pytest.mark.long, pytest.mark.optional, pytest.mark.filterwarnings("ignore")]
@@ -44,17 +43,6 @@ def bushes(p, weight, diam1, diam2, canopy_height, total_height, group):
     return np.sum(likelihood) + p["log_sigma"]
 
 
-def chain(p, y):
-    stay, go = 1 / (1 + np.exp(-p["logits"]))
-    mu = np.cumsum(np.exp(p["logs"]))
-    steps = np.log(np.stack([np.stack([stay, 1 - stay]), np.stack([go, 1 - go])]))
-    forward = norm.logpdf(y[0], mu, 1)
-    for seen in y[1:]:
-        forward = logsumexp(forward[:, None] + steps, axis=0) + norm.logpdf(seen, mu, 1)
-    prior = np.sum(norm.logpdf(mu, np.array([3.0, 10.0]), 1)) + np.sum(p["logs"])
-    return logsumexp(forward) + prior + np.log(stay * (1 - stay) * go * (1 - go))
-
-
 MODELS = {  # the log density, a start, and the parameters whose means are known
     "eight schools": (
         schools,
@@ -66,11 +54,6 @@ MODELS = {  # the log density, a start, and the parameters whose means are known
         bushes,
         {"beta": np.zeros(6), "log_sigma": 0.0},
         lambda beta, log_sigma: [*beta, np.exp(log_sigma)],
-    ),
-    "hidden Markov chain": (
-        chain,
-        {"logs": np.array([1.0, 2.0]), "logits": np.zeros(2)},
-        lambda logs, logits: [*(1 / (1 + np.exp(-logits))), *np.cumsum(np.exp(logs), axis=0)],
     ),
 }
 
