@@ -1,13 +1,14 @@
 """flat: a function of a pytree as one of a vector, for SciPy's minimisers."""
 
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from daskgrad.autodiff.values.descriptions import imported
+from daskgrad.autodiff.values.descriptions import imported, require_choice
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.autodiff.values.vectors import Raveling
+from daskgrad.autodiff.values.vectors import Raveling, epsilon
 from daskgrad.derivatives.evaluation import compute_value
 from daskgrad.derivatives.gradient import value_and_grad
 from daskgrad.derivatives.hessian import hessian, hvp
@@ -19,6 +20,9 @@ from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
 
 APART = 1e-10  # of the terms of an entry of a Hessian's product: less is taken for rounding
+FAR = 0.5  # standard errors between two maxima: less is taken for one
+Kind = Literal["observed", "gauss-newton"]
+KINDS = ("observed", "gauss-newton")
 
 
 class Flat:
@@ -81,30 +85,72 @@ class Flat:
                 matrix[block, place] = product[block]
         return matrix
 
-    def covariance(self, x: np.ndarray) -> np.ndarray:
-        """The inverse of the Hessian: Laplace's approximation of the parameters' covariance, if the
-        function is minus a log density and ``x`` its minimum. The roots of its diagonal are
-        standard errors, in the order of ``names``.
+    def covariance(self, x: np.ndarray, kind: Kind = "observed") -> np.ndarray:
+        """The inverse of the Hessian, the observed information: Laplace's approximation of the
+        parameters' covariance, if the function is minus a log density, constants of the data aside,
+        and ``x`` its minimum. The roots of its diagonal are standard errors, in the order of
+        ``names``. A function that is scaled has a covariance that is scaled inversely.
 
         A dense array, of the parameters themselves, whatever their ``scale``. Costs the products of
-        ``hessian``, and an eigendecomposition: O(N³) for N entries.
+        ``hessian``, and an eigendecomposition: O(N³) for N entries. ``kind="gauss-newton"`` needs
+        residuals: see ``flat_residuals``.
+
+        It holds if data are many for each parameter, and not at a joint maximum over effects of
+        groups and parameters of their distribution. Rows that do not meet, as in ``hessian``, are
+        taken for effects: two more products for each entry of a row find how far the maximum moves
+        when all rows are integrated out, by Laplace's approximation. UserWarning if that is more
+        than half of a standard error of a shared parameter.
 
         LinAlgError, which names the flattest direction, unless the Hessian is positive definite.
         """
-        matrix = self.hessian(x)
-        matrix = 0.5 * (matrix + matrix.T)
-        values, vectors = np.linalg.eigh(matrix)
-        if not values[0] > matrix.shape[0] * np.finfo(float).eps * abs(values[-1]):
-            largest = np.argsort(-np.abs(vectors[:, 0]))[:3]
-            direction = ", ".join([f"{vectors[n, 0]:+.2f} {self.names[n]}" for n in largest])
-            raise np.linalg.LinAlgError(
-                f"the Hessian has no inverse that is a covariance: its least eigenvalue is "
-                f"{values[0]:.3g} (the largest {values[-1]:.3g}), along {direction}; this point is "
-                f"no minimum, or the data say nothing of this direction: minimise further, fix "
-                f"parameters that stand at a bound, or add a prior"
+        require_choice(kind, KINDS, "kind=")
+        if kind != "observed":
+            raise ValueError(
+                f"kind='gauss-newton' needs residuals, and {self._raveling.name!r} returns their "
+                f"sum: write flat, x, _ = dg.adapters.flat_residuals(residuals, tree) and "
+                f"flat.covariance(x), or take kind='observed'"
             )
-        vectors = self._raveling.scale[:, None] * vectors
-        return (vectors / values) @ vectors.T
+        matrix, accuracy = self.hessian(x), epsilon(self._raveling.unravel(x))
+        covariance = inverse(matrix, accuracy, self.names, "Hessian")
+        self._warn_of_effects(x, matrix, covariance, accuracy ** (1 / 3))
+        return covariance * np.outer(self._raveling.scale, self._raveling.scale)
+
+    def _warn_of_effects(
+        self, x: np.ndarray, matrix: np.ndarray, covariance: np.ndarray, step: float
+    ) -> None:
+        """Warns if another point is likelier once the rows are integrated out.
+
+        That adds half the logarithms of the determinants of the rows' blocks. Its slope is that of
+        the curvature along directions that whiten all blocks at once, by differences.
+        """
+        rows, columns = self._raveling.rows()
+        shared, grouped = np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)
+        apart = rows[grouped, None] != rows[grouped]
+        if not len(shared) or not np.any(apart) or np.any(matrix[np.ix_(grouped, grouped)][apart]):
+            return
+        places = grouped[np.lexsort((columns[grouped], rows[grouped]))]
+        places = places.reshape(rows.max() + 1, -1)
+        factors = np.linalg.cholesky(matrix[places[:, :, None], places[:, None, :]])
+        slope = np.zeros(len(x))
+        for whitening in np.moveaxis(np.linalg.inv(factors), 1, 0):
+            direction = np.zeros(len(x))
+            direction[places] = whitening
+            ahead, behind = [self.hessp(x + d * direction, direction) for d in (step, -step)]
+            slope += (ahead - behind) / (4.0 * step)
+        moves = -(covariance @ slope)[shared] / np.sqrt(np.diag(covariance)[shared])
+        farthest = np.argmax(np.abs(moves))
+        if np.abs(moves[farthest]) > FAR:
+            names = self.names
+            warnings.warn(
+                f"{names[shared[farthest]]} is estimated jointly with the effects of {len(places)} "
+                f"groups ({', '.join([names[place] for place in places[0][:3]])} and so on). With "
+                f"these integrated out, by Laplace's approximation, it moves by "
+                f"{moves[farthest]:+.1f} standard errors: the joint maximum gives neither "
+                f"estimates nor standard errors of what the groups share. Maximise the integral "
+                f"instead, as the page on random effects does, or draw from the density by "
+                f"dg.adapters.sample",
+                stacklevel=3,
+            )
 
     def bounds(self, lower: Any = None, upper: Any = None) -> Any:
         """SciPy's ``Bounds`` of pytrees, in which a number stands for all entries of a leaf.
@@ -114,6 +160,31 @@ class Flat:
         scipy = imported("scipy.optimize", "scipy", "bounds are SciPy's")
         low, high = self._raveling.spread(lower, -np.inf), self._raveling.spread(upper, np.inf)
         return scipy.Bounds(low / self._raveling.scale, high / self._raveling.scale)
+
+
+def inverse(matrix: np.ndarray, accuracy: float, names: list[str], kind: str) -> np.ndarray:
+    """The inverse of a Hessian, or of J'J for a Jacobian J, if it is positive definite."""
+    if not np.all(np.isfinite(matrix)):
+        raise np.linalg.LinAlgError(
+            f"the {kind} has entries that are not finite at this point; dg.debug_nans() names "
+            f"the model that makes the first one"
+        )
+    bound = max(matrix.shape) * accuracy
+    if kind == "Hessian":
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    else:
+        _, roots, rows = np.linalg.svd(matrix, full_matrices=False)
+        values, vectors, bound = roots[::-1] ** 2, rows[::-1].T, bound**2
+    if not values[0] > bound * abs(values[-1]):
+        largest = np.argsort(-np.abs(vectors[:, 0]))[:3]
+        direction = ", ".join([f"{vectors[n, 0]:+.2f} {names[n]}" for n in largest])
+        raise np.linalg.LinAlgError(
+            f"the {kind} has no inverse that is a covariance: its least eigenvalue is "
+            f"{values[0]:.3g} (the largest {values[-1]:.3g}), along {direction}; this point is "
+            f"no minimum, or the data say nothing of this direction: minimise further, fix "
+            f"parameters that stand at a bound, or add a prior"
+        )
+    return (vectors / values) @ vectors.T
 
 
 def flat(
@@ -182,7 +253,11 @@ def joined(tree: Any) -> Any:
     return np.concatenate([np.ravel(leaf) for leaf in flatten(tree)[0]])
 
 
-JOINED = delayed(joined)
+def half_squares(residuals: Any) -> Any:
+    return 0.5 * np.sum(residuals**2)
+
+
+JOINED, HALF_SQUARES = delayed(joined), delayed(half_squares)
 
 
 class FlatResiduals:
@@ -230,6 +305,48 @@ class FlatResiduals:
         shape = (value.size, self._raveling.size)
         return linalg.LinearOperator(shape, matvec=push, rmatvec=pull, dtype=float)
 
+    @property
+    def names(self) -> list[str]:
+        """The name of each entry of the vector, as of ``flat``."""
+        return self._raveling.names
+
+    def covariance(self, x: np.ndarray, kind: Kind = "gauss-newton") -> np.ndarray:
+        """The parameters' covariance at the least sum of squares, where errors are independent and
+        of one variance, which the residuals tell: s² = r'r / (n - p), of n residuals and p entries.
+        The roots of its diagonal are standard errors, in the order of ``names``.
+
+        "gauss-newton": s² (J'J)⁻¹, the expected information, with J the Jacobian: as ``curve_fit``
+        with ``absolute_sigma=False``, and as programs for nonlinear regression. "observed": s² H⁻¹,
+        with H = J'J + Σ r ∇²r, the Hessian of half the sum of squares, which costs a product for
+        each entry. They agree where residuals are small, or bend little, and may be 20 % apart.
+
+        Residuals are weighted by dividing each by its error, or by what is proportional to it: a
+        common factor cancels. If errors are known, and not to be estimated, divide the covariance
+        by s². s² takes all rows for data: priors among them belong into ``flat``.
+
+        A dense array, whatever sizes the parameters have. ValueError unless there are more
+        residuals than entries; LinAlgError, which names the flattest direction in units in which
+        the Jacobian's columns have length one, unless the matrix is positive definite.
+        """
+        require_choice(kind, KINDS, "kind=")
+        residuals, matrix = np.asarray(self(x), float), self.jacobian(x)
+        count, entries = matrix.shape
+        if count <= entries:
+            raise ValueError(
+                f"{self._raveling.name!r} has {count} residuals for {entries} parameters, which do "
+                f"not tell their variance: give more residuals than parameters"
+            )
+        lengths = np.linalg.norm(matrix, axis=0)
+        units = 1.0 / np.where(lengths > 0.0, lengths, 1.0)
+        accuracy = epsilon(self._raveling.unravel(x))
+        if kind == "gauss-newton":
+            covariance = inverse(matrix * units, accuracy, self.names, "Jacobian")
+        else:
+            squares = Flat(lambda tree: HALF_SQUARES(self._fun(tree)), self._raveling)
+            matrix = squares.hessian(x) * np.outer(units, units)
+            covariance = inverse(matrix, accuracy, self.names, "Hessian")
+        return covariance * np.outer(units, units) * (residuals @ residuals / (count - entries))
+
 
 def flat_residuals(
     fun: Callable, tree: Any
@@ -257,8 +374,9 @@ def flat_residuals(
     tuple
         The function of vectors, with the methods ``jacobian``, ``sparse_jacobian`` (for many
         residuals that depend on few parameters each: SciPy then solves by ``tr_solver="lsmr"``;
-        ``method="lm"`` takes dense matrices alone) and ``operator``; the point as a vector; and the
-        function that turns a vector into a pytree. Raises as ``flat``.
+        ``method="lm"`` takes dense matrices alone), ``operator`` and ``covariance``, and ``names``;
+        the point as a vector; and the function that turns a vector into a pytree. Raises as
+        ``flat``.
 
     See Also
     --------

@@ -1,5 +1,7 @@
 """Functions of pytrees as functions of vectors, with SciPy's own optimisers."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -159,3 +161,33 @@ def test_rows_that_meet_a_little_beside_large_numbers_are_seen():
     flat, x0, _ = dg.adapters.flat(dg.delayed(loss), {"x": np.ones(()) * 0.5, "w": np.ones(40)})
     names = flat.names
     assert flat.hessian(x0)[names.index("w[0]"), names.index("w[1]")] == 1.0
+
+
+JOINT = {  # a term of an effect and what is shared, the effects, and how far the latter moves
+    "their scale is shared": (lambda z, s: z**2 * np.exp(0.2 * s), np.zeros(40), "-4.0"),
+    "two of a group": (
+        lambda z, s: (z[0] ** 2 + z[0] * z[1] + z[1] ** 2) * np.exp(0.2 * s),
+        np.zeros((40, 2)),
+        "-8.0",
+    ),
+    "their scale moves with them": (lambda z, s: 2.0 * np.exp(z - s) - 2.0 * z, np.zeros(40), ""),
+    "they are drawn around what is shared": (lambda z, s: (z - s) ** 2, np.zeros(40), ""),
+    "too little": (lambda z, s: z**2 * np.exp(0.02 * s), np.zeros(40), ""),
+}
+
+
+@pytest.mark.parametrize("case", JOINT)
+def test_a_joint_maximum_that_the_integral_over_effects_moves_is_warned_of(case):
+    term, effects, moves = JOINT[case]
+
+    def joint(p):
+        return dg.map_sum(lambda z, s: 0.5 * term(z, s), p["z"], p["s"]) + 0.5 * p["s"] ** 2
+
+    flat, x0, _ = dg.adapters.flat(joint, {"s": 0.0, "z": effects})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        covariance = flat.covariance(x0)
+    assert np.all(np.diag(covariance) > 0.0)
+    message = "s is estimated jointly with the effects of 40 groups (z[0"
+    assert [str(entry.message).startswith(message) for entry in caught] == [True] * bool(moves)
+    assert all(f"it moves by {moves} standard errors" in str(entry.message) for entry in caught)

@@ -73,3 +73,63 @@ def test_more_values_than_parameters(synchronous):
     residuals, x0, unravel = dg.adapters.flat_residuals(errors, {"c": 1.0, "r": 0.0})
     fit = scipy.optimize.least_squares(residuals, x0, jac=residuals.jacobian)
     assert_allclose([unravel(fit.x)[key] for key in "cr"], [2.0, -1.0], rtol=1e-6)
+
+
+def decay(p):
+    return p["c"] * 1e6 * np.exp(-p["r"] * 1e9 * TIMES)
+
+
+TIMES = np.linspace(0.0, 3.0, 12)
+SEEN = 2.0 * np.exp(-TIMES) + 0.2 * np.sin(9.0 * TIMES)
+
+
+@pytest.fixture
+def fitted():
+    residuals = dg.delayed(lambda p: decay(p) - SEEN)
+    flat, _, _ = dg.adapters.flat_residuals(residuals, {"c": 2e-6, "r": 1e-9})
+    return flat, least_decay()[0] * [1e-6, 1e-9]
+
+
+def least_decay():
+    def curve(t, c, r):
+        return c * np.exp(-r * t)
+
+    options = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
+    return scipy.optimize.curve_fit(curve, TIMES, SEEN, [2.0, 1.0], **options)
+
+
+def test_the_gauss_newton_covariance_is_that_of_curve_fit_whatever_the_sizes(fitted):
+    flat, x = fitted
+    assert flat.names == ["c", "r"]
+    expected = least_decay()[1] * np.outer([1e-6, 1e-9], [1e-6, 1e-9])
+    assert_allclose(flat.covariance(x), expected, rtol=1e-5)
+
+
+def test_the_observed_covariance_has_the_curvature_of_the_residuals(fitted):
+    flat, x = fitted
+    c, wave = 1e6 * x[0], np.exp(-1e9 * x[1] * TIMES)
+    matrix = np.stack([wave, -c * TIMES * wave], 1)
+    errors = c * wave - SEEN
+    mixed = -np.sum(errors * TIMES * wave)
+    bend = np.array([[0.0, mixed], [mixed, np.sum(errors * c * TIMES**2 * wave)]])
+    variance = np.sum(errors**2) / (len(TIMES) - 2)
+    expected = variance * np.linalg.inv(matrix.T @ matrix + bend)
+    observed, other = flat.covariance(x, kind="observed"), flat.covariance(x)
+    assert_allclose(observed, expected * np.outer([1e-6, 1e-9], [1e-6, 1e-9]), rtol=1e-9)
+    assert np.all(np.abs(observed / other - 1.0) > 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gauss-newton", "observed"])
+def test_a_direction_of_which_the_residuals_say_nothing_is_named(kind):
+    residuals = dg.delayed(lambda p: (p["a"] + p["b"]) * np.arange(1.0, 5.0) - 1.0)
+    flat, x0, _ = dg.adapters.flat_residuals(residuals, {"a": 0.1, "b": 0.2})
+    with pytest.raises(np.linalg.LinAlgError, match=r"least eigenvalue.*0\.71 [ab], .*0\.71 [ab]"):
+        flat.covariance(x0, kind)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_a_point_where_derivatives_are_not_finite_has_no_covariance():
+    residuals = dg.delayed(lambda p: np.sqrt(p) * np.arange(3.0))
+    flat, x0, _ = dg.adapters.flat_residuals(residuals, 0.0)
+    with pytest.raises(np.linalg.LinAlgError, match="Jacobian has entries that are not finite"):
+        flat.covariance(x0)

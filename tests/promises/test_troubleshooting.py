@@ -283,7 +283,16 @@ def a_paused_worker(threads):
 
 # ---------------------------------------------------------------------------------- the table
 
+
 # A program, which raises, warns, or returns the text, and the beginnings of what it gets.
+def a_joint_maximum():
+    def joint(p):
+        return dg.map_sum(lambda z, s: z**2 * np.exp(s), p["z"], p["s"]) + p["s"] ** 2
+
+    flat, x0, _ = dg.adapters.flat(joint, {"s": 0.0, "z": np.zeros(20)})
+    flat.covariance(x0)
+
+
 ROWS = [
     (lambda: checked(ruled, modes="reverse"), "AssertionError: the pullback of '…' is wrong"),
     (a_wrong_rule_in_forward_mode, "the tangent of"),
@@ -354,6 +363,7 @@ ROWS = [
         lambda: dg.grad(lambda x: dg.map_sum(term, dg.zip(ITEMS, dg.delayed(np.exp)(x)), x))(X),
         "TypeError: … is <…>, and how many items",
     ),
+    (a_joint_maximum, "UserWarning: … is estimated jointly with the effects of"),
     (
         lambda: dg.adapters.flat(dg.delayed(np.prod), X)[0].covariance(X),
         "LinAlgError: the Hessian has no inverse",

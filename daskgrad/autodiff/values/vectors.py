@@ -176,7 +176,7 @@ class Raveling:
     """
 
     def __init__(self, tree: Any, name: str, scale: Any = None):
-        self._name = name
+        self.name = name
         self._leaves, self._structure = flatten(tree)
         self._kinds = kinds(self._leaves)
         known = [kind for kind in self._kinds if kind is not None]
@@ -200,7 +200,7 @@ class Raveling:
         shapes = list(map(np.shape, leaves))
         if shapes != self._shapes:
             raise ValueError(
-                f"the parameters of {self._name!r} have the shapes {self._shapes}; found {shapes}"
+                f"the parameters of {self.name!r} have the shapes {self._shapes}; found {shapes}"
             )
         return joined(leaves)
 
@@ -286,7 +286,7 @@ class Raveling:
         leaves, structure = flatten(tree)
         if structure != self._structure:
             raise ValueError(
-                f"the parameters of {self._name!r} have the structure {self._structure}; found "
+                f"the parameters of {self.name!r} have the structure {self._structure}; found "
                 f"{describe(tree)}"
             )
         pairs = zip(leaves, self._kinds, strict=True)
@@ -297,7 +297,7 @@ class Raveling:
         numbers = np.asarray(vector)
         if numbers.shape != (self.size,):
             raise ValueError(
-                f"the parameters of {self._name!r} are a vector of {self.size} numbers; found "
+                f"the parameters of {self.name!r} are a vector of {self.size} numbers; found "
                 f"{describe(vector)}"
             )
         leaves = split(self.scale * numbers, self._kinds)
