@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS, AnsweringType
+from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import function_name
+from daskgrad.autodiff.values.sources import REPLACED
 from daskgrad.autodiff.values.trees import codes_in, held_by
 
 PREFIX = "daskgrad_"  # of the names by which such code finds the functions, among its globals
+MOST_KNOWN = 4096  # codes
 MOST_NAMES = 128  # that one instruction can tell apart
 FEW = 64  # elements of a list or dict
 LASTING = {*LIBRARIES, *TRACERS, *sys.stdlib_module_names}  # packages that hold no models
@@ -62,10 +65,10 @@ FUNCTIONS: dict[str, Callable] = {"type": type_of, "hasattr": has_attribute}
 
 
 class Link(NamedTuple):
-    """A function that a global name refers to, or (without a name) the model itself."""
+    """A function that a global name refers to."""
 
     namespace: dict[str, Any]
-    name: str | None
+    name: str
     reference: weakref.ref
     code: types.CodeType
 
@@ -73,21 +76,54 @@ class Link(NamedTuple):
         """Whether the name still refers to the function, which has still this code."""
         namespace, name, reference, code = self
         fun: Any = reference()
-        is_same = fun is not None and (name is None or namespace.get(name) is fun)
-        return is_same and fun.__code__ is code
+        return fun is not None and namespace.get(name) is fun and fun.__code__ is code
 
 
+class Known(NamedTuple):
+    """Code that asks here, as all do that it names among these globals."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+    links: list[Link]
+
+
+_known: dict[int, Known] = {}  # by the code's id: a function may be made anew for each call
 _links: weakref.WeakKeyDictionary[Any, list[Link]] = weakref.WeakKeyDictionary()
 
 
 def answer(fun: Any) -> None:
     """Has the code of a function, and of all to which it refers, ask here."""
+    if type(fun) is types.FunctionType:
+        if not (is_known(fun) and all(map(asks_here, held_by(fun)))):
+            links, code = follow(fun), fun.__code__
+            _known[id(code)] = Known(code, fun.__globals__, links)
+            drop_oldest(_known, MOST_KNOWN)
+        return
     try:
         links = _links.get(fun)
         if links is None or not all([link.is_there() for link in links]):
             _links[fun] = follow(fun)
     except TypeError:  # it has no weak references, or no hash
         follow(fun)
+
+
+def is_known(fun: types.FunctionType) -> bool:
+    known = _known.get(id(fun.__code__))
+    is_same = known is not None and known.code is fun.__code__
+    return (
+        is_same
+        and known.namespace is fun.__globals__
+        and all([link.is_there() for link in known.links])
+    )
+
+
+def asks_here(thing: Any) -> bool:
+    """Whether a thing in a function's closure is data or known, or a model, which asks when it is
+    called."""
+    kind = type(thing)
+    if kind is types.FunctionType:
+        return is_known(thing) and not thing.__closure__ and not thing.__defaults__
+    return kind in PLAIN or kind.__module__.startswith("daskgrad.")
 
 
 def answer_arguments(things: Iterable[Any]) -> None:
@@ -109,9 +145,7 @@ def elements_of(container: Any) -> Iterable[Any]:
 
 
 def follow(start: Any) -> list[Link]:
-    functions: list[tuple[dict[str, Any], str | None, types.FunctionType]] = []
-    if isinstance(start, types.FunctionType):
-        functions.append(({}, None, start))
+    functions: list[tuple[dict[str, Any], str, types.FunctionType]] = []
     seen: dict[int, Any] = {}
     things = [start]
     while things:
@@ -195,6 +229,7 @@ def ask_here(fun: types.FunctionType) -> None:
     if names:
         code = asking_here(fun.__code__, names, function_name(fun))
         if code is not fun.__code__:
+            REPLACED[code] = fun.__code__
             for name in names:
                 fun.__globals__[PREFIX + name] = FUNCTIONS[name]
             fun.__code__ = code

@@ -30,6 +30,8 @@ VERSION = importlib.util.MAGIC_NUMBER, sys.flags.optimize  # of code that can be
 INSTALLED = ("site-packages", "dist-packages")
 NUMBER = r"\s*(:[^=\n]+)?=\s*([-+]?[\d.][\w.+-]*|True|False)\s*(#.*)?$"
 
+REPLACED: dict[types.CodeType, types.CodeType] = {}  # code as its author wrote it, by later code
+
 Name = tuple[str, str]  # of a module, and of a thing in it
 Digests = dict[Name, bytes]
 
@@ -217,6 +219,7 @@ def key_of(thing: Any, depth: int) -> Any:
 @functools.lru_cache(1024)
 def key_of_code(code: types.CodeType, documentation: str | None = None) -> str:
     """The instructions, constants and names; neither places nor the text of a docstring."""
+    code = REPLACED.get(code, code)
     constants = [key_of_constant(c) for c in code.co_consts if c is None or c != documentation]
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_flags
     return repr((code.co_code, constants, *names))
