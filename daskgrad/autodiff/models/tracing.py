@@ -182,6 +182,10 @@ class Tracer:
         """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
         return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
+    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments of the call on ``inputs``, where each input is one leaf."""
+        return self._call.filled(inputs)
+
     def layout(self, inputs: Sequence[Any]) -> FlatArguments:
         """The arguments of the call on ``inputs``, flattened."""
         leaves = self._call.filled(inputs)

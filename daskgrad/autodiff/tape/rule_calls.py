@@ -15,10 +15,12 @@ from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
 from daskgrad.autodiff.rules.declaration import Diverged, is_recorded
+from daskgrad.autodiff.tape.boxes import live
+from daskgrad.autodiff.tape.operands import Copies, Operands
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.autodiff.values.memory import without_memory
+from daskgrad.autodiff.values.memory import is_owned, without_memory
 from daskgrad.autodiff.values.protection import read_only_leaf
 from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
 
@@ -60,16 +62,32 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         run = RecordedRun(function, structure, kwargs, is_traced)
         call, value = run.record(recorded[0], leaves)
         return enter_call(call, boxes, number, node_type) if is_traced else value
-    leaves = list(map(protected, leaves))  # the trace still uses them
+    operands, places = live.get(number) or Copies(), [place for place, _ in boxes]
+    leaves = list(operands.taken(tuple(leaves), places))
+    leaves, kwargs = list(map(protected, leaves)), map_leaves(operands.of, kwargs)
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
             f"{function.name!r} has no second derivative: finite differences have first "
             f"derivatives only"
         )
-    run = function.run(unflatten(structure, leaves), kwargs)
-    value, residuals = map_leaves(protected, run)  # a rule may be called more than once
+    outputs = flatten(function.run(unflatten(structure, leaves), kwargs))
+    value, residuals = kept_run(*outputs, leaves, operands)
     call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals)
     return enter_call(call, boxes, number, node_type)
+
+
+def kept_run(
+    leaves: list[Any], structure: Any, arguments: Sequence[Any], operands: Operands
+) -> tuple[Any, Any]:
+    """Value and residuals of a run, which the user's function may fill again at its next call, and
+    which a rule that is called more than once cannot change."""
+    passed = set(map(id, arguments))
+    for place in range(len(leaves)):
+        is_array = isinstance(leaves[place], np.ndarray)
+        if not (is_array and (is_owned(leaves, place) or id(leaves[place]) in passed)):
+            leaves[place] = operands.of(leaves[place])
+        leaves[place] = protected(leaves[place])
+    return unflatten(structure, leaves)
 
 
 def enter_call(call: RuleCall, boxes: Any, number: int, node_type: Any) -> Any:
@@ -262,7 +280,8 @@ class RecordedRun:
         args = unflatten(self._structure, arguments[:count])
         call = None
         if self._is_traced:
-            value, residuals = map_leaves(read_only_leaf, self.function.run(args, kwargs))
+            run = flatten(self.function.run(args, kwargs))
+            value, residuals = kept_run(*run, arguments, Copies())
             of_args = tuple(arguments[:count]), self._structure
             call = RuleCall(self.function, *of_args, kwargs, value, residuals)
         else:
