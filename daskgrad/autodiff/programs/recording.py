@@ -239,7 +239,7 @@ class RecordedNode(TapeNode):
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
         recording = self.recording = parents[0].recording
         if not recording.is_trusted:
-            args = recording.operands.taken(args, parent_argnums)
+            args = recording.operands.taken(fun, args, parent_argnums)
             kwargs = recording.operands.of(kwargs)
         opaque = OpaquePullback(fun, parent_argnums, value, args, kwargs)
         place = value._node.place if is_box(value) else None

@@ -93,7 +93,7 @@ class RecordNode(Node):
             raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
         operands = live[trace]
         if operands is not None and fun not in WITHOUT:
-            args, kwargs = operands.taken(args, parent_argnums), operands.of(kwargs)
+            args, kwargs = operands.taken(fun, args, parent_argnums), operands.of(kwargs)
         if any(parent.record is not record for parent in parents):
             raise copied_box_error()
         self._enter(record, trace, Primitive(places, fun, argnums, value, args, kwargs))
@@ -128,7 +128,7 @@ class Push:
         operands: Operands | None,
     ):
         self.record, self.arrays, self.outputs, self.ends = record, arrays, outputs, ends
-        self.operands = operands
+        self.locks = operands.locks if operands is not None else ()
 
     def __call__(self, tangents: Sequence[Any], moved: Sequence[bool] | None = None) -> list[Any]:
         """``moved``: which values in the record may have tangents that are not zero."""

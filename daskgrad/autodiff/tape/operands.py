@@ -35,40 +35,42 @@ from daskgrad.autodiff.values.pickling import address, copy_of
 
 FIXED = {float64, float, int, bool, str, complex, type(None), type(...), type, np.dtype, np.ufunc}
 WITHOUT = {anp.add, anp.subtract, anp.negative}  # their rules look at shapes alone
+BY_ENTRIES = {anp.multiply, anp.true_divide, anp.where, anp.maximum, anp.minimum}
 
 
 class Operands:
     """The operands of one trace; ``fun`` is the function that is traced."""
 
-    __slots__ = ("_arguments", "_fun", "_kept", "_locked")
+    __slots__ = ("_arguments", "_fun", "_kept", "_room", "locks")
 
-    small = 2**10  # bytes: such an array is copied sooner than compared with its latest copy
+    small = 2**10  # bytes of an array that always is copied: to find a copy would take longer
     large = 2**16  # bytes: a larger array may be locked
+    room = 2**20  # bytes of copies before a use looks for the copy of an earlier one
 
     def __init__(self, fun: Any = None):
         self._fun = fun
         self._arguments: Collection[int] | None = None
         self._kept: dict[Any, tuple[ndarray, Any, ndarray]] = {}  # arrays, entries, copies
-        self._locked: list[tuple[ndarray, Any]] = []
+        self._room = self.room
+        self.locks: list[Lock] = []
 
-    @property
-    def are_locked(self) -> bool:
-        return bool(self._locked)
-
-    def taken(self, args: tuple, traced: Collection[int] = ()) -> tuple:
+    def taken(self, fun: Any, args: tuple, traced: Collection[int] = ()) -> tuple:
         """The arguments of a call as they are now; those at the places ``traced`` are in boxes."""
+        has_gaps = fun not in BY_ENTRIES
         return tuple(
             [
-                arg if type(arg) in FIXED or place in traced else self.of(arg)
+                arg if type(arg) in FIXED or place in traced else self.of(arg, has_gaps)
                 for place, arg in enumerate(args)
             ]
         )
 
-    def of(self, thing: Any) -> Any:
-        """An array, or all arrays in a container or a sparse matrix, as they are now."""
+    def of(self, thing: Any, has_gaps: bool = True) -> Any:
+        """An array, or all arrays in a container or a sparse matrix, as they are now.
+
+        ``has_gaps``: also between entries in memory, at which BLAS and sums look."""
         kind = type(thing)
         if kind is ndarray:
-            return self._array(thing)
+            return self._array(thing, has_gaps)
         if kind in FIXED or kind is slice or isbox(thing):
             return thing
         if kind is list or kind is tuple:
@@ -79,38 +81,40 @@ class Operands:
             return thing.copy()
         return self._matrix(thing) if hasattr(kind, "tocsr") else thing
 
-    def _array(self, array: ndarray) -> ndarray:
-        base = array.base
-        key: Any = id(array)
-        known = self._kept.get(key)
-        if known is not None and known[0] is array:
-            if known[2] is array or is_same(known, array):
-                return known[2]
-        elif not array.flags.writeable:
-            if base is None:
-                if key in _locks:  # by a trace that may end before this one
-                    self._lock(array)
-                return array
-            owner = owner_of(array)
-            if not is_open(owner) or id(owner) in self._owners():
-                self._kept[key] = array, None, array
-                return array
+    def _array(self, array: ndarray, has_gaps: bool) -> ndarray:
+        if not array.flags.writeable and self._is_fixed(array):
+            return array
         nbytes = array.nbytes
-        if nbytes < self.small or array.dtype.hasobject:
-            return copy_of(array)
-        if base is not None:
-            key = address(array), array.shape, array.strides, array.dtype
-            known = self._kept.get(key)
-            if known is not None and is_same(known, array):
-                return known[2]
-        elif nbytes > self.large:
+        if nbytes > self.large and array.base is None:
             holders = self._holders(array)
             if holders == 1:
-                self._lock(array)
+                self.locks.append(Lock(array))
             if holders in (0, 1):
                 return array
-        self._kept[key] = known = kept_copy(array)
+        if nbytes < self.small or nbytes <= self._room or array.dtype.hasobject:
+            self._room -= nbytes
+            return copy_of(array) if has_gaps else array.copy(order="K")
+        key = address(array), array.shape, array.strides, array.dtype
+        known = self._kept.get(key)
+        if known is None or known[1] != array.tobytes("A"):
+            known = self._kept[key] = kept_copy(array)
         return known[2]
+
+    def _is_fixed(self, array: ndarray) -> bool:
+        """Whether nobody can write into a read-only array: it is the model's argument, or all that
+        it shows is read-only."""
+        known = self._kept.get(id(array))
+        if known is not None and known[0] is array:
+            return True
+        if array.base is None:
+            if id(array) in _locks:  # of a trace that may end before this one
+                self.locks.append(Lock(array))
+            return True
+        owner = owner_of(array)
+        if is_open(owner) and id(owner) not in self._owners():
+            return False
+        self._kept[id(array)] = array, None, array  # which nobody else gets the place of
+        return True
 
     def _holders(self, array: ndarray) -> int | None:
         """How many names, containers and views hold an array beside the call that is made; None if
@@ -138,38 +142,45 @@ class Operands:
             self._arguments = {id(owner_of(array)) for array in arrays}
         return self._arguments
 
-    # ---------------------------------------------------------------------------------- locks
-
-    def _lock(self, array: ndarray) -> None:
-        with _locking:
-            count = _locks[id(array)][1] if id(array) in _locks else 0
-            _locks[id(array)] = array, count + 1
-            self._locked.append((array, place_here()))
-            array.flags.writeable = False
-
-    def release(self) -> None:
-        """Unlocks the arrays that no other trace needs."""
-        while self._locked:
-            array, _ = self._locked.pop()
-            with _locking:
-                _, count = _locks.pop(id(array))
-                if count > 1:
-                    _locks[id(array)] = array, count - 1
-                else:
-                    array.flags.writeable = True
-
-    __del__ = release
-
     def explain(self, error: BaseException) -> None:
         """Adds a note to the error of a write into an array that is locked."""
-        if self._locked and is_write(error):
-            lines = [f"{place[0]}:{place[1]}" for _, place in self._locked if place is not None]
+        if self.locks and is_write(error):
+            places = [lock.place for lock in self.locks if lock.place is not None]
+            lines = dict.fromkeys([f"{file}:{line}" for file, line in places])
             error.add_note(
                 f"daskgrad: large arrays with which a traced value was computed are read-only "
                 f"until the pullback has run, since it needs their entries: the model may have "
-                f"written into one that it used in {', '.join(dict.fromkeys(lines))}; write into a "
-                f"new array: buffer = buffer.copy(), or np.full(...) in place of buffer[:] = ..."
+                f"written into one that it used in {', '.join(lines)}; write into a new array: "
+                f"buffer = buffer.copy(), or np.full(...) in place of buffer[:] = ..."
             )
+
+
+class Lock:
+    """An array that is read-only while this object lives."""
+
+    __slots__ = ("array", "place")
+
+    def __init__(self, array: ndarray):
+        self.place = place_here()
+        with _locking:
+            count = _locks[id(array)][1] if id(array) in _locks else 0
+            self.array: ndarray | None = array
+            _locks[id(array)] = array, count + 1
+            array.flags.writeable = False
+
+    def release(self) -> None:
+        """Makes the array writeable, unless others have locked it, too."""
+        with _locking:
+            array, self.array = self.array, None
+            if array is None:
+                return
+            _, count = _locks.pop(id(array))
+            if count > 1:
+                _locks[id(array)] = array, count - 1
+            else:
+                array.flags.writeable = True
+
+    __del__ = release
 
 
 SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
@@ -204,23 +215,14 @@ def is_open(owner: Any) -> bool:
     return isinstance(owner, bytearray)
 
 
-def kept_copy(array: ndarray) -> tuple[ndarray, Any, ndarray]:
-    """An array, its entries if they lie side by side, and a copy that nobody changes."""
+def kept_copy(array: ndarray) -> tuple[ndarray, bytes, ndarray]:
+    """An array, its entries, and a copy that nobody changes."""
+    entries = array.tobytes("A")
     if array.flags.forc:
-        entries = array.tobytes("A")
         return array, entries, np.ndarray(array.shape, array.dtype, entries, 0, array.strides)
     taken = copy_of(array)
     taken.flags.writeable = False
-    return array, None, taken
-
-
-def is_same(known: tuple[ndarray, Any, ndarray], array: ndarray) -> bool:
-    """Whether an array is still as it was copied."""
-    _, entries, taken = known
-    if entries is None:
-        entries = taken.tobytes("A")
-    is_alike = array.shape == taken.shape and array.strides == taken.strides
-    return is_alike and array.dtype is taken.dtype and array.tobytes("A") == entries
+    return array, entries, taken
 
 
 class Copies(Operands):
@@ -228,7 +230,7 @@ class Copies(Operands):
 
     __slots__ = ()
 
-    small, large = 0, float("inf")  # type: ignore[assignment]
+    small, large, room = 0, float("inf"), -1  # type: ignore[assignment]
 
 
 def take_copies(

@@ -80,7 +80,7 @@ class TapeNode(Node):
                 if len(parents) < len(args):
                     for place, arg in enumerate(args):
                         if type(arg) not in FIXED and place not in parent_argnums:
-                            args = operands.taken(args, parent_argnums)
+                            args = operands.taken(fun, args, parent_argnums)
                             break
                 if kwargs:
                     kwargs = operands.of(kwargs)
@@ -180,7 +180,8 @@ def run_on_boxes(
     except BaseException as error:
         if operands is not None:
             operands.explain(error)
-            operands.release()  # the traceback may live on
+            for lock in operands.locks:
+                lock.release()  # the traceback may live on
         raise
     finally:
         del live[number]
@@ -197,7 +198,7 @@ def run_on_boxes(
 class AutogradTape:
     """The record of one call; ``pull`` maps cotangents of outputs to cotangents of arrays."""
 
-    __slots__ = ("ends", "operands", "order", "roots")
+    __slots__ = ("ends", "locks", "order", "roots")
 
     pickler = TapePickler
 
@@ -207,7 +208,7 @@ class AutogradTape:
         ends: Sequence[TapeNode | None],
         operands: Operands | None = None,
     ):
-        self.operands = operands if operands is not None and operands.are_locked else None
+        self.locks = operands.locks if operands is not None else ()
         self.order = backward_order([end for end in ends if end is not None])
         beginnings = {node for node in self.order if node.pullback is None}
         if not beginnings.issubset(roots):

@@ -63,7 +63,7 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         call, value = run.record(recorded[0], leaves)
         return enter_call(call, boxes, number, node_type) if is_traced else value
     operands, places = live.get(number) or Copies(), [place for place, _ in boxes]
-    leaves = list(operands.taken(tuple(leaves), places))
+    leaves = list(operands.taken(function, tuple(leaves), places))
     leaves, kwargs = list(map(protected, leaves)), map_leaves(operands.of, kwargs)
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
