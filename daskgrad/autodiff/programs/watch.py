@@ -29,6 +29,7 @@ from daskgrad.autodiff.programs.purity import (
     path_of,
     read,
 )
+from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.values.descriptions import function_name
 
 SMALL = 4096  # bytes of an array that is always watched
@@ -55,7 +56,7 @@ OF_CLASSES = (
 
 
 def layout_of(array: Any) -> tuple:
-    return array.shape, array.dtype, array.strides, array.flags.writeable
+    return array.shape, array.dtype, array.strides, is_open(array)
 
 
 def count_names(kind: type) -> int:
