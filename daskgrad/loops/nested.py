@@ -6,8 +6,6 @@ of its states are kept.
 """
 
 import operator
-import types
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -17,10 +15,10 @@ from daskgrad.autodiff.models.custom_vjp import Rule
 from daskgrad.autodiff.models.duals import Dual, can_move, or_zeros, push_forward
 from daskgrad.autodiff.models.model import Call, Model, plain_function
 from daskgrad.autodiff.models.tracing import Active
-from daskgrad.autodiff.tape.reverse import arrays_within, trace
+from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.rule_calls import RuleCall, holds_boxes, with_derivative
 from daskgrad.autodiff.values.carriers import Structure
-from daskgrad.autodiff.values.descriptions import NondeterministicModelError, argument_name
+from daskgrad.autodiff.values.descriptions import argument_name
 from daskgrad.autodiff.values.fingerprints import fingerprint
 from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
 from daskgrad.loops.pieces import Piece, States
@@ -43,6 +41,9 @@ class NestedLoop(Rule):
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return NestedLoop, (self.model, self._steps, self._has_xs, self._outputs, self._limit)
 
+    def run_again(self) -> list[Callable]:
+        return [plain_function(self.model.fun)]
+
     def argument(self, number: int) -> str:
         names = ["the state", *["the xs"] * self._has_xs]
         known = number < len(names)
@@ -57,11 +58,11 @@ class NestedLoop(Rule):
         if holds_boxes(args):
             return self(*args), None  # in the trace that these belong to
         value, states = self._swept("forward", args)
-        return value, (states, self._references())
+        return value, states
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         def pull(cotangent: Any) -> Any:
-            self._require_unchanged(call)
+            call.require_unchanged()
             if holds_boxes((call.leaves, cotangent)):
                 return self._pull_traced(call, active, cotangent)
             return self._pull(call, active, cotangent)
@@ -70,7 +71,6 @@ class NestedLoop(Rule):
 
     def push(self, call: RuleCall, tangents: tuple) -> Any:
         """The tangent of the value, from a loop that pushes the tangents along."""
-        self._require_unchanged(call)
         pairs = zip(tangents, call.args, strict=True)
         duals = [Dual(arg, (map_leaves(or_zeros, tangent, arg),)) for tangent, arg in pairs]
         model = push_forward(self.model)
@@ -78,22 +78,6 @@ class NestedLoop(Rule):
         if self._outputs is None:
             return tangent_of_numbers(pushed)
         return tuple(map(tangent_of_numbers, pushed))
-
-    def _references(self) -> list[int]:
-        """Checksums of the arrays to which the step's function refers."""
-        fun = plain_function(self.model.fun)
-        names = fun.__code__.co_names if isinstance(fun, types.FunctionType) else ()
-        arrays = arrays_within([fun, *[fun.__globals__.get(name) for name in names]])
-        return [zlib.crc32(array.tobytes()) for array in arrays]
-
-    def _require_unchanged(self, call: RuleCall) -> None:
-        """Raises if the steps, which run again, would see other arrays than in the first run."""
-        if call.residuals is not None and call.residuals[1] != self._references():
-            raise NondeterministicModelError(
-                f"an array to which the step {self.name!r} of a loop refers has changed since the "
-                f"loop ran, and derivatives run its steps again; pass the array as an argument: "
-                f"dg.scan(step, state, n, array)"
-            )
 
     # ---- on plain arrays
 
@@ -120,7 +104,7 @@ class NestedLoop(Rule):
         loop = self._loop(args, [Active(number, watched=False) for number in numbers])
         steps = Steps("backward", self.model, loop, args[1:])
         schedule = Piece(None, self._limit).planned(loop, args[0])
-        kept = call.residuals[0].take()
+        kept = call.residuals.take()
         if kept is None:
             kept = sweep(steps, schedule, args[0])[2]
         last = call.value if self._outputs is None else call.value[0]

@@ -6,6 +6,9 @@ that makes the value keeps the residuals for the pullback. The function runs bel
 sees no boxes of it, only boxes of outer traces: so derivatives nest as autograd's do.
 """
 
+import functools
+import types
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,19 +18,26 @@ from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
 from daskgrad.autodiff.rules.declaration import Diverged, is_recorded
-from daskgrad.autodiff.tape.boxes import live
+from daskgrad.autodiff.tape.boxes import LIBRARIES, TRACERS, live
 from daskgrad.autodiff.tape.operands import Copies, Operands
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import is_differentiable
-from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError, describe
 from daskgrad.autodiff.values.memory import is_owned, without_memory
 from daskgrad.autodiff.values.protection import read_only_leaf
-from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
+from daskgrad.autodiff.values.trees import (
+    codes_in,
+    flatten,
+    held_by,
+    map_leaves,
+    substitute,
+    unflatten,
+)
 
 
 class RuleCall(NamedTuple):
     """One call of a function, below its trace: ``leaves`` and ``structure`` of the positional
-    arguments; the run returned ``value`` and ``residuals``."""
+    arguments; the run returned ``value`` and ``residuals``. ``references``: see ``checksums``."""
 
     function: Any
     leaves: tuple
@@ -35,10 +45,20 @@ class RuleCall(NamedTuple):
     kwargs: dict
     value: Any
     residuals: Any
+    references: Sequence[int] = ()
 
     @property
     def args(self) -> tuple:
         return self.with_leaves(self.leaves)
+
+    def require_unchanged(self) -> None:
+        """Raises if functions that run again would see other arrays than when it was called."""
+        if checksums(self.function.run_again()) != self.references:
+            raise NondeterministicModelError(
+                f"an array to which {self.function.name!r} refers has changed since its call, and "
+                f"its derivative runs it again; pass the array as an argument, or let each call "
+                f"refer to an array of its own: array.copy()"
+            )
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """The arguments with different leaves."""
@@ -72,7 +92,8 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         )
     outputs = flatten(function.run(unflatten(structure, leaves), kwargs))
     value, residuals = kept_run(*outputs, leaves, operands)
-    call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals)
+    references = checksums(function.run_again())
+    call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals, references)
     return enter_call(call, boxes, number, node_type)
 
 
@@ -88,6 +109,36 @@ def kept_run(
             leaves[place] = operands.of(leaves[place])
         leaves[place] = protected(leaves[place])
     return unflatten(structure, leaves)
+
+
+def checksums(functions: Sequence[Any]) -> list[int]:
+    """Numbers that tell whether arrays to which functions of the user's refer have changed."""
+    sums: list[int] = []
+    seen: set[int] = set()
+    things = list(functions)
+    while things:
+        thing = things.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if type(thing) is np.ndarray:
+            sums.append(0 if thing.dtype.hasobject else zlib.crc32(thing.tobytes()))
+        elif isinstance(thing, types.FunctionType):
+            if thing.__module__ is None or thing.__module__.split(".")[0] not in OF_OTHERS:
+                names = [name for code in codes_in(thing.__code__) for name in code.co_names]
+                things += [*held_by(thing), *map(thing.__globals__.get, names)]
+        elif isinstance(thing, types.MethodType):
+            things += [thing.__func__, *getattr(thing.__self__, "__dict__", {}).values()]
+        elif isinstance(thing, functools.partial):
+            things += [thing.func, *thing.args, *thing.keywords.values()]
+        elif isinstance(thing, list | tuple):
+            things += thing
+        elif isinstance(thing, dict):
+            things += thing.values()
+    return sums
+
+
+OF_OTHERS = (*TRACERS, *LIBRARIES)
 
 
 def enter_call(call: RuleCall, boxes: Any, number: int, node_type: Any) -> Any:
@@ -191,6 +242,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     call: RuleCall = args[0]
     if isinstance(call.function, RecordedRun):
         return call.function.push(call, argnums, gs)
+    call.require_unchanged()
     zeros = map(cotangents.zeros, map(shape_of, call.leaves))
     active = [argnum - 1 for argnum in argnums]
     tangents = substitute(zeros, active, map(protected, gs))
@@ -283,7 +335,8 @@ class RecordedRun:
             run = flatten(self.function.run(args, kwargs))
             value, residuals = kept_run(*run, arguments, Copies())
             of_args = tuple(arguments[:count]), self._structure
-            call = RuleCall(self.function, *of_args, kwargs, value, residuals)
+            references = checksums(self.function.run_again())
+            call = RuleCall(self.function, *of_args, kwargs, value, residuals, references)
         else:
             value, residuals = self.function.fun(*args, **kwargs), None
         outputs, of_value = flatten(value)
