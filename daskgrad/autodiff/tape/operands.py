@@ -284,7 +284,7 @@ def names_in(constants: tuple) -> list[Any]:
     return [name for names in constants if type(names) is tuple for name in names]
 
 
-class Probe(Operands):
+class Counting(Operands):
     """The operands of a call whose operand one local name holds."""
 
     __slots__ = ()
@@ -303,7 +303,7 @@ def learn() -> None:
     calls = [types.FunctionType(call.__code__, names) for call in CALLS]
     for make_box in MAKERS:
         number = trace_numbers.next_number()
-        live[number] = Probe()
+        live[number] = Counting()
         try:
             for call in calls:
                 call(make_box(number), np.ones(Operands.small))
