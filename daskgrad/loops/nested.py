@@ -13,7 +13,7 @@ from typing import Any
 
 from daskgrad.autodiff.models.custom_vjp import Rule
 from daskgrad.autodiff.models.duals import Dual, can_move, or_zeros, push_forward
-from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.model import Call, Model, plain_function
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.rule_calls import RuleCall, holds_boxes, with_derivative
@@ -41,6 +41,9 @@ class NestedLoop(Rule):
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return NestedLoop, (self.model, self._steps, self._has_xs, self._outputs, self._limit)
 
+    def run_again(self) -> list[Callable]:
+        return [plain_function(self.model.fun)]
+
     def argument(self, number: int) -> str:
         names = ["the state", *["the xs"] * self._has_xs]
         known = number < len(names)
@@ -59,6 +62,7 @@ class NestedLoop(Rule):
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         def pull(cotangent: Any) -> Any:
+            call.require_unchanged()
             if holds_boxes((call.leaves, cotangent)):
                 return self._pull_traced(call, active, cotangent)
             return self._pull(call, active, cotangent)

@@ -60,6 +60,10 @@ class Rule:
         """The user's functions that define the derivative."""
         return []
 
+    def run_again(self) -> list[Callable]:
+        """The user's functions that are evaluated again, at the call's own arguments."""
+        return []
+
     def argument(self, number: int) -> str:
         """A positional argument, for an error."""
         return f"{argument_name(self.fun, number)!r} of {self.name!r}"

@@ -18,6 +18,7 @@ from daskgrad.autodiff.models.model import (
     described_arguments,
     plain_function,
 )
+from daskgrad.autodiff.tape.operands import is_write
 from daskgrad.autodiff.values.descriptions import argument_name
 from daskgrad.autodiff.values.trees import flatten
 
@@ -181,24 +182,11 @@ def is_pushed(model: Model) -> bool:
     return hasattr(fun, "daskgrad_pushed")
 
 
-SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
-    *("destination is read-only", "array is read-only", "COPY base is read-only"),
-    *("flag set is read-only", "swapped is read-only", "read-only memory", "readonly arrays"),
-    *("buffer is not writable", "contiguous, writable", "must be read-write"),
-    *("output array is not acceptable", "does not own its data"),
-)
-
 WRITE = (
     "may have written into an argument, or passed it to compiled code that may; the arguments of "
     "models, and of the rules of dg.custom_vjp, are read-only while a model runs, since others use "
     "the same arrays: copy the array first"
 )
-
-
-def is_write(error: Exception) -> bool:
-    """Whether an error may come from writing into a read-only array."""
-    is_kind = isinstance(error, ValueError | TypeError | BufferError)
-    return is_kind and any(sign in str(error) for sign in SIGNS)
 
 
 def note_of_module(error: Exception) -> str | None:

@@ -106,6 +106,9 @@ class Implicit(Rule):
     def rules(self) -> list[Callable]:
         return [fun for fun in (self.residual, self.linear_solver) if fun is not None]
 
+    def run_again(self) -> list[Callable]:
+        return [self.residual]
+
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         """The root; a node of the outer trace if arguments are its boxes."""
         return self(*args, **kwargs), None
@@ -136,6 +139,7 @@ class LinearSystem:
         self._solution = Implicit(self.solver, self.residual, linear_solver)
 
     def solved(self, call: RuleCall, rhs: Any) -> Any:
+        call.require_unchanged()
         return self._solution(call.value, call.args, rhs, kwargs=call.kwargs)
 
     def solver(self, x: Any, args: tuple, rhs: Any, kwargs: dict) -> Any:

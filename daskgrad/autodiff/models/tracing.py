@@ -185,6 +185,10 @@ class Tracer:
         answer_arguments(inputs)
         return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
+    def arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        """The leaves of the arguments of the call on ``inputs``, where each input is one leaf."""
+        return self._call.filled(inputs)
+
     def layout(self, inputs: Sequence[Any]) -> FlatArguments:
         """The arguments of the call on ``inputs``, flattened."""
         answer_arguments(inputs)

@@ -37,6 +37,7 @@ from daskgrad.autodiff.tape import rule_calls
 from daskgrad.autodiff.tape.boxes import advice_here, place_here, place_in_model, trace_numbers
 from daskgrad.autodiff.tape.forward import require_array, tangent_of
 from daskgrad.autodiff.tape.numpy_calls import OF_MEMORY, call_function, call_ufunc
+from daskgrad.autodiff.tape.operands import Copies
 from daskgrad.autodiff.tape.reverse import add_in_place
 from daskgrad.autodiff.values.protection import BARE, read_only_leaf
 from daskgrad.autodiff.values.trees import BOXES
@@ -84,7 +85,10 @@ class RecordedCall(Node):
     ) -> None:
         self.recording, self.value, self.fun = recording, value, fun
         self.args, self.kwargs = tuple(args), kwargs
-        self.place = recording.place if recording.is_trusted else place_here()
+        self.place = recording.place
+        if not recording.is_trusted:  # the model may change constants
+            self.args, self.kwargs = recording.operands.of((self.args, kwargs))
+            self.place = place_here()
         if fun is not None:
             recording.calls.append(self)
 
@@ -121,6 +125,7 @@ class Recording:
         self.place: Any = None  # file and line of the model while the package's rules run
         self.taken_out: list[Any] = []  # boxes that the model takes for plain numbers
         self.open_calls: dict[Any, Any] = {}  # frames of calls that have not returned
+        self.operands = Copies()
         self._filters = warnings.filters
 
     def release(self) -> None:

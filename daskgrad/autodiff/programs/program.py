@@ -299,7 +299,7 @@ class Writer:
             name = getattr(thing, "__name__", "c")
             name = f"{name if name.isidentifier() else 'c'}_{len(self._held)}"
             self._names[key], self.constants[name] = name, snapshot(thing)
-            is_copy = self.constants[name] is not thing
+            is_copy = self.constants[name] is not thing or type(getattr(thing, "base", 0)) is bytes
             self.copied += getattr(thing, "nbytes", 0) if is_copy else 0
         return self._names[key]
 

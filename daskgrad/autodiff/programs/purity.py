@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 
+from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
@@ -233,7 +234,7 @@ def is_primitive(fun: types.FunctionType) -> bool:
 def is_read_only(array: Any) -> bool:
     """Whether nobody can write into an array or its bases."""
     while isinstance(array, np.ndarray):
-        if array.flags.writeable:
+        if is_open(array):
             return False
         array = array.base
     return array is None or isinstance(array, bytes)

@@ -30,7 +30,7 @@ from daskgrad.autodiff.programs.calls import CallList, calls_of
 from daskgrad.autodiff.rules.declaration import KNOWN
 from daskgrad.autodiff.rules.indexing import Selection, Transposition
 from daskgrad.autodiff.tape.boxes import KeptValueError, advice_about, frames_of, kind_of, place_of
-from daskgrad.autodiff.tape.reverse import AutogradTape, TapeNode, pullback_of, trace
+from daskgrad.autodiff.tape.reverse import AutogradTape, TapeNode, pullback_of, trace_with
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
@@ -106,7 +106,8 @@ def run_on_boxes(
             mixed[place] = box
         return fun(*mixed)
 
-    outputs, tape = trace(fun_of_active, [boxes[place] for place in active], RecordedNode)
+    arrays = [boxes[place] for place in active]
+    outputs, tape = trace_with(recording.operands, fun_of_active, arrays, RecordedNode)
     failed = [frame.f_locals["f_wrapped"].__name__ for frame in recording.open_calls]
     if failed and not recording.refusal:
         recording.refuse(f"{failed[0]} raises an exception, which the model catches")
@@ -171,8 +172,9 @@ def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], Aut
     """The results of a backend's ``trace``, of boxes of a recording."""
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
-    outputs, tape = trace(fun, arrays, RecordedNode)
-    require_few(tape.roots[0].recording)
+    recording = arrays[0]._node.recording
+    outputs, tape = trace_with(recording.operands, fun, arrays, RecordedNode)
+    require_few(recording)
     return outputs, RecordedTape(tape, arrays)
 
 
@@ -235,7 +237,10 @@ class RecordedNode(TapeNode):
     recording: Recording
 
     def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
-        self.recording = parents[0].recording
+        recording = self.recording = parents[0].recording
+        if not recording.is_trusted:
+            args = recording.operands.taken(fun, args, parent_argnums)
+            kwargs = recording.operands.of(kwargs)
         opaque = OpaquePullback(fun, parent_argnums, value, args, kwargs)
         place = value._node.place if is_box(value) else None
 
@@ -246,7 +251,6 @@ class RecordedNode(TapeNode):
             self.parents, self.is_real = parents, kind_of(value) == "f"
             self.trace, self.pullback = parents[0].trace, opaque
 
-        recording = self.recording
         if decides_on_shapes(fun, parent_argnums, args, kwargs):
             without_rule()
         else:

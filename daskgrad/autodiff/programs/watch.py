@@ -35,6 +35,7 @@ from daskgrad.autodiff.programs.purity import (
     path_of,
     read,
 )
+from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.values.descriptions import function_name
 
 SMALL = 4096  # bytes of an array that is always watched
@@ -61,7 +62,7 @@ OF_CLASSES = (
 
 
 def layout_of(array: Any) -> tuple:
-    return array.shape, array.dtype, array.strides, array.flags.writeable
+    return array.shape, array.dtype, array.strides, is_open(array)
 
 
 LATER = {"__slotnames__", "__annotations_cache__"}  # which Python adds when it needs them

@@ -99,7 +99,7 @@ TRACERS = ("daskgrad", "autograd")
 LIBRARIES = ("numpy", "scipy", "pandas", "xarray")
 
 
-live: set[int] = set()  # the numbers of traces that have not ended; a node has its trace's
+live: dict[int, Any] = {}  # the operands of traces that have not ended, by the numbers of these
 
 
 class KeptValueError(TypeError):

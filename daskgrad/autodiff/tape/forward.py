@@ -14,7 +14,7 @@ import numpy as np
 from autograd.builtins import list as autograd_list
 from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
-from autograd.tracer import Node, box_type_mappings, getval, isbox, notrace_primitives
+from autograd.tracer import Node, box_type_mappings, getval, isbox, new_box, notrace_primitives
 
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
@@ -33,13 +33,14 @@ from daskgrad.autodiff.tape.boxes import (
     real_part,
     trace_numbers,
 )
+from daskgrad.autodiff.tape.operands import MAKERS, WITHOUT, Operands
 from daskgrad.autodiff.tape.reverse import (
     copied_box_error,
     is_replaced,
     program_of,
     pullback_of,
     run_on_boxes,
-    trace,
+    trace_with,
 )
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.values.cotangents import is_differentiable
@@ -90,6 +91,9 @@ class RecordNode(Node):
         record, trace = parents[0].record, parents[0].trace
         if trace not in live:
             raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
+        operands = live[trace]
+        if operands is not None and fun not in WITHOUT:
+            args, kwargs = operands.taken(fun, args, parent_argnums), operands.of(kwargs)
         if any(parent.record is not record for parent in parents):
             raise copied_box_error()
         self._enter(record, trace, Primitive(places, fun, argnums, value, args, kwargs))
@@ -103,14 +107,28 @@ class RecordNode(Node):
         record.append(entry)
 
 
+def make_box(number: int) -> Any:
+    """A box of a trace of that number."""
+    return new_box(np.ones(Operands.small), number, RecordNode.new_root([], number))
+
+
+MAKERS.append(make_box)
+
+
 class Push:
     """The map of tangents along a record, from the arrays at its first places to the outputs at the
     places ``ends``; ``None`` for a constant output."""
 
     def __init__(
-        self, record: Sequence[Any], arrays: int, outputs: Sequence[Any], ends: Sequence[int | None]
+        self,
+        record: Sequence[Any],
+        arrays: int,
+        outputs: Sequence[Any],
+        ends: Sequence[int | None],
+        operands: Operands | None,
     ):
         self.record, self.arrays, self.outputs, self.ends = record, arrays, outputs, ends
+        self.locks = operands.locks if operands is not None else ()
 
     def __call__(self, tangents: Sequence[Any], moved: Sequence[bool] | None = None) -> list[Any]:
         """``moved``: which values in the record may have tangents that are not zero."""
@@ -127,11 +145,18 @@ def linearize(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """Runs ``fun`` once; returns its outputs and the map of tangents (``libraries.registry``)."""
+    return linearize_with(Operands(fun), fun, arrays)
+
+
+def linearize_with(
+    operands: Operands | None, fun: Callable, arrays: Sequence[Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """As ``reverse.trace_with``."""
     number = trace_numbers.next_number()
     notrace_primitives[RecordNode] = without_derivative()
     record: list[Any] = []
     roots = [RecordNode.new_root(record, number) for _ in arrays]
-    outputs, ends = run_on_boxes(fun, arrays, roots, number)
+    outputs, ends = run_on_boxes(fun, arrays, roots, number, operands)
     for output, end in zip(outputs, ends, strict=True):
         if end is not None and end.record is not record:
             raise copied_box_error()
@@ -139,7 +164,7 @@ def linearize(
             require_array(output)
     settle()  # the model may have imported functions with rules of ours
     places = [None if end is None else end.place for end in ends]
-    return outputs, Push(record, len(arrays), outputs, places)
+    return outputs, Push(record, len(arrays), outputs, places, operands)
 
 
 def tangent_of(output: Any, tangent: Any) -> Any:
@@ -186,7 +211,7 @@ def transpose(fun: Callable) -> Callable:
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         pullback = pullback_of(fun, argnums, ans, args, kwargs)
         ones = vspace(ans).ones()  # some rules skip zeros
-        _, tape = trace(lambda cotangent: list(pullback(cotangent)), [ones])
+        _, tape = trace_with(None, lambda cotangent: list(pullback(cotangent)), [ones])
         (tangent,) = tape.pull(tangents)
         return tangent
 
@@ -202,7 +227,7 @@ def rule_by_program(fun: Callable, known: Declaration, program: Callable) -> Cal
         if not is_replaced(fun, known, argnums, args, kwargs):
             return otherwise(argnums, tangents, ans, args, kwargs)
         active = [args[argnum] for argnum in argnums]
-        _, push = linearize(program_of(program, argnums, args, kwargs), active)
+        _, push = linearize_with(None, program_of(program, argnums, args, kwargs), active)
         pushed, value = push(tangents), plain(ans)
         if isinstance(value, list | tuple):
             return (autograd_list if isinstance(value, list) else autograd_tuple)(pushed)

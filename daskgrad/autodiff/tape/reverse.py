@@ -48,6 +48,7 @@ from daskgrad.autodiff.tape.boxes import (
     trace_numbers,
 )
 from daskgrad.autodiff.tape.numpy_warnings import naming
+from daskgrad.autodiff.tape.operands import FIXED, MAKERS, WITHOUT, Operands
 from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.values.rows import Rows
@@ -74,6 +75,15 @@ class TapeNode(Node):
             self.trace = trace = parents[0].trace
             if trace not in live:
                 raise kept_value_error(f"np.{getattr(fun, '__name__', fun)}")
+            operands = live[trace]
+            if operands is not None and fun not in WITHOUT:
+                if len(parents) < len(args):
+                    for place, arg in enumerate(args):
+                        if type(arg) not in FIXED and place not in parent_argnums:
+                            args = operands.taken(fun, args, parent_argnums)
+                            break
+                if kwargs:
+                    kwargs = operands.of(kwargs)
         rule = RULES.get(fun) or rule_of(fun, parent_argnums)
         if kwargs:
             require_seen(fun, kwargs)
@@ -109,6 +119,15 @@ class PlacedNode(TapeNode):
         self.place = place_here()
 
 
+def make_box(number: int) -> Any:
+    """A box of a trace of that number."""
+    array = np.ones(Operands.small)
+    return new_box(array, number, TapeNode.new_root(array, number))
+
+
+MAKERS.append(make_box)
+
+
 def pullback_of(fun: Callable, argnums: tuple, value: Any, args: tuple, kwargs: dict) -> Callable:
     """The pullback of a primitive, for the arguments ``argnums`` of one call."""
     return TapeNode(value, fun, args, kwargs, argnums, ()).pullback
@@ -128,24 +147,44 @@ def trace(
     fun: Callable[..., Sequence[Any]], arrays: Sequence[Any], node_type: type[TapeNode] = TapeNode
 ) -> tuple[list[Any], "AutogradTape"]:
     """Runs ``fun`` once; returns its outputs and the tape (see ``autodiff.libraries.registry``)."""
+    return trace_with(Operands(fun), fun, arrays, node_type)
+
+
+def trace_with(
+    operands: Operands | None,
+    fun: Callable[..., Sequence[Any]],
+    arrays: Sequence[Any],
+    node_type: type[TapeNode] = TapeNode,
+) -> tuple[list[Any], "AutogradTape"]:
+    """As ``trace``; ``operands`` is None if nobody changes them: for code of the package."""
     number = trace_numbers.next_number()
     notrace_primitives[node_type] = without_derivative()
     roots = [node_type.new_root(array, number) for array in arrays]
-    outputs, ends = run_on_boxes(fun, arrays, roots, number)
-    return outputs, AutogradTape(roots, ends)
+    outputs, ends = run_on_boxes(fun, arrays, roots, number, operands)
+    return outputs, AutogradTape(roots, ends, operands)
 
 
 def run_on_boxes(
-    fun: Callable[..., Sequence[Any]], arrays: Sequence[Any], roots: Sequence[Any], number: int
+    fun: Callable[..., Sequence[Any]],
+    arrays: Sequence[Any],
+    roots: Sequence[Any],
+    number: int,
+    operands: Operands | None,
 ) -> tuple[list[Any], list[Any]]:
     """Runs ``fun`` in the trace of that number; returns its outputs, and for each its node or
     None."""
-    live.add(number)
+    live[number] = operands
     try:
         boxes = [new_box(array, number, root) for array, root in zip(arrays, roots, strict=True)]
         returned = naming(fun, *boxes)
+    except BaseException as error:
+        if operands is not None:
+            operands.explain(error)
+            for lock in operands.locks:
+                lock.release()  # the traceback may live on
+        raise
     finally:
-        live.discard(number)
+        del live[number]
     outputs, ends = [], []
     for output in returned:
         ours = isbox(output) and output._trace == number
@@ -159,11 +198,17 @@ def run_on_boxes(
 class AutogradTape:
     """The record of one call; ``pull`` maps cotangents of outputs to cotangents of arrays."""
 
-    __slots__ = ("ends", "order", "roots")
+    __slots__ = ("ends", "locks", "order", "roots")
 
     pickler = TapePickler
 
-    def __init__(self, roots: Sequence[TapeNode], ends: Sequence[TapeNode | None]):
+    def __init__(
+        self,
+        roots: Sequence[TapeNode],
+        ends: Sequence[TapeNode | None],
+        operands: Operands | None = None,
+    ):
+        self.locks = operands.locks if operands is not None else ()
         self.order = backward_order([end for end in ends if end is not None])
         beginnings = {node for node in self.order if node.pullback is None}
         if not beginnings.issubset(roots):
@@ -434,7 +479,7 @@ def program_pullback(
 ) -> Callable[[Any], tuple]:
     """The pullback of a program, which is traced now."""
     active = [args[argnum] for argnum in argnums]
-    outputs, tape = trace(program_of(program, argnums, args, kwargs), active)
+    outputs, tape = trace_with(None, program_of(program, argnums, args, kwargs), active)
     is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
     spaces = [vspace(array) for array in active]
 

@@ -6,6 +6,9 @@ that makes the value keeps the residuals for the pullback. The function runs bel
 sees no boxes of it, only boxes of outer traces: so derivatives nest as autograd's do.
 """
 
+import functools
+import types
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,17 +18,26 @@ from autograd.extend import defjvp_argnums, defvjp_argnums
 from autograd.tracer import find_top_boxed_args, getval, isbox, new_box
 
 from daskgrad.autodiff.rules.declaration import Diverged, is_recorded
+from daskgrad.autodiff.tape.boxes import LIBRARIES, TRACERS, live
+from daskgrad.autodiff.tape.operands import Copies, Operands
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import is_differentiable
-from daskgrad.autodiff.values.descriptions import describe
-from daskgrad.autodiff.values.memory import without_memory
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError, describe
+from daskgrad.autodiff.values.memory import is_owned, without_memory
 from daskgrad.autodiff.values.protection import read_only_leaf
-from daskgrad.autodiff.values.trees import flatten, map_leaves, substitute, unflatten
+from daskgrad.autodiff.values.trees import (
+    codes_in,
+    flatten,
+    held_by,
+    map_leaves,
+    substitute,
+    unflatten,
+)
 
 
 class RuleCall(NamedTuple):
     """One call of a function, below its trace: ``leaves`` and ``structure`` of the positional
-    arguments; the run returned ``value`` and ``residuals``."""
+    arguments; the run returned ``value`` and ``residuals``. ``references``: see ``checksums``."""
 
     function: Any
     leaves: tuple
@@ -33,10 +45,20 @@ class RuleCall(NamedTuple):
     kwargs: dict
     value: Any
     residuals: Any
+    references: Sequence[int] = ()
 
     @property
     def args(self) -> tuple:
         return self.with_leaves(self.leaves)
+
+    def require_unchanged(self) -> None:
+        """Raises if functions that run again would see other arrays than when it was called."""
+        if checksums(self.function.run_again()) != self.references:
+            raise NondeterministicModelError(
+                f"an array to which {self.function.name!r} refers has changed since its call, and "
+                f"its derivative runs it again; pass the array as an argument, or let each call "
+                f"refer to an array of its own: array.copy()"
+            )
 
     def with_leaves(self, leaves: Sequence[Any]) -> Any:
         """The arguments with different leaves."""
@@ -60,16 +82,63 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
         run = RecordedRun(function, structure, kwargs, is_traced)
         call, value = run.record(recorded[0], leaves)
         return enter_call(call, boxes, number, node_type) if is_traced else value
-    leaves = list(map(protected, leaves))  # the trace still uses them
+    operands, places = live.get(number) or Copies(), [place for place, _ in boxes]
+    leaves = list(operands.taken(function, tuple(leaves), places))
+    leaves, kwargs = list(map(protected, leaves)), map_leaves(operands.of, kwargs)
     if function.is_first_order and any(map(isbox, leaves)):
         raise TypeError(
             f"{function.name!r} has no second derivative: finite differences have first "
             f"derivatives only"
         )
-    run = function.run(unflatten(structure, leaves), kwargs)
-    value, residuals = map_leaves(protected, run)  # a rule may be called more than once
-    call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals)
+    outputs = flatten(function.run(unflatten(structure, leaves), kwargs))
+    value, residuals = kept_run(*outputs, leaves, operands)
+    references = checksums(function.run_again())
+    call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals, references)
     return enter_call(call, boxes, number, node_type)
+
+
+def kept_run(
+    leaves: list[Any], structure: Any, arguments: Sequence[Any], operands: Operands
+) -> tuple[Any, Any]:
+    """Value and residuals of a run, which the user's function may fill again at its next call, and
+    which a rule that is called more than once cannot change."""
+    passed = set(map(id, arguments))
+    for place in range(len(leaves)):
+        is_array = isinstance(leaves[place], np.ndarray)
+        if not (is_array and (is_owned(leaves, place) or id(leaves[place]) in passed)):
+            leaves[place] = operands.of(leaves[place])
+        leaves[place] = protected(leaves[place])
+    return unflatten(structure, leaves)
+
+
+def checksums(functions: Sequence[Any]) -> list[int]:
+    """Numbers that tell whether arrays to which functions of the user's refer have changed."""
+    sums: list[int] = []
+    seen: set[int] = set()
+    things = list(functions)
+    while things:
+        thing = things.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if type(thing) is np.ndarray:
+            sums.append(0 if thing.dtype.hasobject else zlib.crc32(thing.tobytes()))
+        elif isinstance(thing, types.FunctionType):
+            if thing.__module__ is None or thing.__module__.split(".")[0] not in OF_OTHERS:
+                names = [name for code in codes_in(thing.__code__) for name in code.co_names]
+                things += [*held_by(thing), *map(thing.__globals__.get, names)]
+        elif isinstance(thing, types.MethodType):
+            things += [thing.__func__, *getattr(thing.__self__, "__dict__", {}).values()]
+        elif isinstance(thing, functools.partial):
+            things += [thing.func, *thing.args, *thing.keywords.values()]
+        elif isinstance(thing, list | tuple):
+            things += thing
+        elif isinstance(thing, dict):
+            things += thing.values()
+    return sums
+
+
+OF_OTHERS = (*TRACERS, *LIBRARIES)
 
 
 def enter_call(call: RuleCall, boxes: Any, number: int, node_type: Any) -> Any:
@@ -173,6 +242,7 @@ def push_rule(argnums: tuple, gs: Sequence[Any], ans: Any, args: tuple, kwargs: 
     call: RuleCall = args[0]
     if isinstance(call.function, RecordedRun):
         return call.function.push(call, argnums, gs)
+    call.require_unchanged()
     zeros = map(cotangents.zeros, map(shape_of, call.leaves))
     active = [argnum - 1 for argnum in argnums]
     tangents = substitute(zeros, active, map(protected, gs))
@@ -262,9 +332,11 @@ class RecordedRun:
         args = unflatten(self._structure, arguments[:count])
         call = None
         if self._is_traced:
-            value, residuals = map_leaves(read_only_leaf, self.function.run(args, kwargs))
+            run = flatten(self.function.run(args, kwargs))
+            value, residuals = kept_run(*run, arguments, Copies())
             of_args = tuple(arguments[:count]), self._structure
-            call = RuleCall(self.function, *of_args, kwargs, value, residuals)
+            references = checksums(self.function.run_again())
+            call = RuleCall(self.function, *of_args, kwargs, value, residuals, references)
         else:
             value, residuals = self.function.fun(*args, **kwargs), None
         outputs, of_value = flatten(value)

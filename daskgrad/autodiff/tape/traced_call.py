@@ -61,6 +61,13 @@ class TracedCall:
         leaves, self.structure = flatten(value)
         return leaves
 
+    def arrays(self) -> list[np.ndarray]:
+        """The arrays among the arguments, and in sparse matrices among these."""
+        leaves = flatten(self._tracer.arguments(self._inputs))[0]
+        matrices = [leaf for leaf in leaves if hasattr(type(leaf), "tocsr")]
+        parts = flatten([vars(matrix) for matrix in matrices])[0] if matrices else []
+        return [leaf for leaf in (*leaves, *parts) if isinstance(leaf, np.ndarray)]
+
     def layout(self) -> FlatArguments:
         """All arguments, flattened, and the places of the traced leaves."""
         return self._tracer.layout(self._inputs)

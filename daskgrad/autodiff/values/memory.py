@@ -132,8 +132,12 @@ def of_its_own(value: Any) -> Any:
 def owned(arrays: list[Any], place: int) -> Any:
     """An array in a list, in C order; a copy if anybody else holds it."""
     array = arrays[place]
-    is_alone = getrefcount(array) == ALONE and array.base is None
-    return array if is_alone and array.flags.carray else array.copy()
+    return array if is_owned(arrays, place) and array.flags.carray else array.copy()
+
+
+def is_owned(arrays: list[Any], place: int) -> bool:
+    """Whether nobody else holds an array in a list."""
+    return count_references(arrays, place) == ALONE and arrays[place].base is None
 
 
 def count_references(arrays: list[Any], place: int) -> int:

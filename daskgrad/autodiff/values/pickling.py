@@ -104,6 +104,15 @@ def with_gaps(array: np.ndarray, strides: tuple[int, ...]) -> Any:
     return load_with_gaps, (entries, start, array.shape, strides, nbytes, array.flags.writeable)
 
 
+def copy_of(array: np.ndarray) -> np.ndarray:
+    """A copy with memory of its own, in the same order and with gaps where the array has some."""
+    if array.flags.forc or array.dtype.hasobject:
+        return array.copy(order="K")
+    strides = narrowed_strides(array)
+    make, parts = overlapping(array) if strides is None else with_gaps(array, strides)
+    return make(*parts)
+
+
 def narrowed_strides(array: np.ndarray) -> tuple[int, ...] | None:
     """Narrower strides of the same signs and order; axes that follow each other in memory still do,
     and others do not. Interleaved axes keep their strides. ``None`` if entries overlap."""
