@@ -298,7 +298,7 @@ class StepNode(FramedNode):
         steps: BlockSteps,
         place: SegmentPlace | None = None,
     ):
-        call, others = make_call(model, (None, *shared), {})
+        call, others, self.seen = make_call(model, (None, *shared), {})
         holes = [(place, number + 1) for place, number in call.holes]
         call = call._replace(holes=((0, 0), *holes))
         super().__init__(model.name, [block, *others, *neighbours])

@@ -8,6 +8,7 @@ import numpy as np
 import optree
 from dask.typing import Key
 
+from daskgrad.autodiff.models.as_called import as_called
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.trees import flatten
@@ -64,6 +65,7 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     variables = [part for leaf in leaves for part in parts_of(leaf)]
     tasks = TaskGraph()
     graph = Graph(output, [v.root for v in variables], output_is_scalar=cotangent is None)
+    as_called(graph.order, is_kept=True)
     for node in graph.scalars:
         if isinstance(node, Variable):  # a cotangent may meet no model on its way to it
             require_real_scalar(stand_in(node), output.name)

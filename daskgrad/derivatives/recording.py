@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.models.as_called import UsersRun
 from daskgrad.autodiff.tape.boxes import ARRAY
 from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
@@ -31,6 +32,7 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.in_place import usable
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, for_user
 
@@ -126,12 +128,18 @@ class RecordedFunction:
     def run(self, **kwargs: Any) -> Any:
         answer(self.fun)
         answer_arguments(self.args)
-        try:
-            return self.fun(*map(for_user, self.args), **kwargs)
-        except (TypeError, ValueError) as error:
-            if any([sign in str(error) for sign in OF_OBJECTS]):
-                error.add_note(f"daskgrad: between models, {ARRAY}")
-            raise
+        recording = UsersRun()
+
+        def result() -> Any:
+            try:
+                output = self.fun(*map(for_user, self.args), **kwargs)
+            except (TypeError, ValueError) as error:
+                if any([sign in str(error) for sign in OF_OBJECTS]):
+                    error.add_note(f"daskgrad: between models, {ARRAY}")
+                raise
+            return map_leaves(usable_leaf, output) if recording.closing else output
+
+        return recording.run(result)
 
     def graph(self, **kwargs: Any) -> Graph:
         """The graph of the function, which returns a node or a pytree of nodes."""
@@ -182,6 +190,10 @@ def shown_name(name: str, graph: Graph) -> str:
     if name != "<lambda>" or not names:
         return name
     return ", ".join([*names[:3], "…"] if len(names) > 3 else names)
+
+
+def usable_leaf(leaf: Any) -> Any:
+    return usable(leaf) if isinstance(leaf, Node) and leaf.changed else leaf
 
 
 def gather_gradients(

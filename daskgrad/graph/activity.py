@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from daskgrad.autodiff.models.as_called import as_called
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.expressions import joined, run_here
@@ -38,6 +39,10 @@ class Graph:
         if self.extras or any(node.is_stopped or node.is_settled for node in reached):
             outputs = [output, *self.extras]
             reached = order(outputs, lambda node: node.is_settled and node not in self.active)
+        for node in reached:
+            if node.seen is not None or node.large:  # nearly never
+                as_called(reached)
+                break
         self.order = joined(reached, {output, *self.extras})
         self.output = output
         if self.order is not reached:

@@ -13,6 +13,14 @@ import dask
 import numpy as np
 from dask.typing import Key
 
+from daskgrad.autodiff.models.as_called import (
+    LargeArrays,
+    Seen,
+    as_called,
+    seen_by,
+    taken,
+    taken_array,
+)
 from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
@@ -25,6 +33,14 @@ from daskgrad.autodiff.values.memory import contiguous, require_room
 from daskgrad.autodiff.values.protection import USED_UP
 from daskgrad.autodiff.values.trees import NAMESPACE, flatten
 from daskgrad.graph.hidden_nodes import NESTED, PLAIN, containers_in, find_hidden
+from daskgrad.graph.in_place import (
+    VIEWS,
+    ChangeInPlace,
+    InPlaceOperators,
+    is_basic,
+    note_view,
+    usable,
+)
 from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
 from daskgrad.tasks.collections import Collection, is_collection
@@ -39,7 +55,7 @@ HEAVY = 2**16  # bytes: a larger constant array has its own key, and is not part
 names = Names()
 
 
-class Node(Collection, ArrayOperators):
+class Node(Collection, InPlaceOperators, ArrayOperators):
     """One recorded call: its name, the nodes it takes in, and the tasks of its value.
 
     ``key_name`` is its name in keys, by which Dask's dashboard groups tasks. ``stage``: the first
@@ -48,21 +64,33 @@ class Node(Collection, ArrayOperators):
     model runs once, or again and again, but never beside itself. ``is_light``: a call of NumPy
     between models, recorded by its own operators; it may join others in one node
     (``graph.expressions``). ``is_here``: its value is in this process, or can be computed in it.
+    ``views`` may show its value's memory, ``view_of`` is a node whose memory it may show, with an
+    index; ``changed``: how its array has changed in place since it was recorded.
+    ``seen``: what its model referred to when it was called, ``large``: arrays that it has seen.
     """
 
     stage: Stage = "value"
     is_stopped = False
     model: Any = None
     call: Any = None
+    seen: Any = None
+    large: Sequence[LargeArrays] = ()
     is_one_run = False
     is_light = False
     calls = 0  # of a model, by the task with the node's own key
     asked: tuple[int, ...] = ()  # the leaves of a variable whose gradients should be rows
+    views: Sequence[weakref.ref["Node"]] = ()
+    view_of: tuple["Node", Any] | None = None
+    changed: tuple[ChangeInPlace, ...] = ()
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
+        for source in self.inputs:
+            if source.changed:
+                self.inputs = tuple([usable(node) if node.changed else node for node in inputs])
+                break
         self.key: Key = names.key("value", self.key_name, self.calls)
         self.annotations = dict(dask.get_annotations()) or NO_ANNOTATIONS
 
@@ -108,8 +136,10 @@ class Node(Collection, ArrayOperators):
     def record(self, model: Model, args: tuple, kwargs: dict[str, Any] = NO_KEYWORDS) -> "Node":
         """Records a call of NumPy between models."""
         node = CallNode(model, args, kwargs)
-        node.call = with_arrays_as_they_are(node.call)._replace(place=place_here())
+        node.call = node.call._replace(place=place_here())
         node.is_light = True
+        if model.name in VIEWS and node.inputs:
+            note_view(node, node.inputs[0])
         node.is_here = all([source.is_here for source in node.inputs])
         return node
 
@@ -118,10 +148,14 @@ class Node(Collection, ArrayOperators):
         return build_values(TasksHere(), [self])[self]
 
     def __getitem__(self, index: Any) -> "Node":
-        node = ItemNode(GETITEM, (self, index), {})
+        source = usable(self, index) if self.changed else self
+        changes, self.changed = self.changed, ()
+        node = ItemNode(GETITEM, (source, index), {})
+        self.changed = changes
         if not all([isinstance(source, Constant) for source in node.inputs[1:]]):
             node = CallNode(GETITEM, (self, index), {})  # an index that is computed
-        node.call = with_arrays_as_they_are(node.call)
+        elif is_basic(index):
+            note_view(node, self, index)
         node.is_here = all([source.is_here for source in node.inputs])
         return node
 
@@ -132,6 +166,9 @@ class Constant(Node):
 
     def __init__(self, value: Any):
         super().__init__("constants", ())  # a word that Dask's dashboard does not take for a hash
+        if isinstance(value, np.ndarray):
+            value, large = taken_array(value, "an array among the arguments of a model")
+            self.large = () if large is None else (large,)
         self.value = value
         self.is_here = isinstance(value, np.ndarray)
 
@@ -162,7 +199,7 @@ class CallNode(Node):
 
     def __init__(self, model: Model, args: tuple, kwargs: dict):
         self.model = model
-        self.call, inputs = make_call(model, args, kwargs)
+        self.call, inputs, self.seen = make_call(model, args, kwargs)
         super().__init__(model.name, inputs)
 
     def about_model(self) -> list[tuple[str, str]]:
@@ -185,13 +222,16 @@ class ItemNode(CallNode):
     capture = staticmethod(capture_item)
 
 
-def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]]:
-    """The arguments as a pytree of constants with holes, and the nodes that fill the holes."""
+def make_call(
+    model: Model, args: tuple, kwargs: dict, objects: Sequence[Any] = ()
+) -> tuple[Call, list[Node], Seen | None]:
+    """The arguments as a pytree of constants with holes, the nodes that fill the holes, and what
+    else the call has seen, ``objects`` among it."""
     argument = f"an argument of model {model.name!r}"
     if model.operator is None:
         require_no_node_in(model.fun, f"the function of model {model.name!r}")
     if not kwargs and are_distinct_nodes(args):
-        return call_of_leaves(len(args)), list(args)
+        return call_of_leaves(len(args)), list(args), seen_by(model, objects)
     if not kwargs and all(isinstance(arg, Node | np.ndarray) for arg in args):  # nearly always
         leaves, structure = list(args), call_of_leaves(len(args)).structure
     else:
@@ -200,19 +240,22 @@ def make_call(model: Model, args: tuple, kwargs: dict) -> tuple[Call, list[Node]
         require_no_node_as_key((args, kwargs), argument)
     inputs: dict[int, tuple[int, Node]] = {}
     holes = []
+    objects = list(objects)
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, PLAIN):  # there may be thousands
             continue
         node = as_node(leaf)
         if node is None:
             require_no_node_in(leaf, argument)
-            leaves[position] = contiguous(leaf, argument)
+            leaf = leaves[position] = taken(contiguous(leaf, argument))
+            if not isinstance(leaf, np.ndarray):
+                objects.append(leaf)
             continue
         number, _ = inputs.setdefault(id(leaf), (len(inputs), node))
         holes.append((position, number))
         leaves[position] = None
     nodes = [node for _, node in inputs.values()]
-    return Call(tuple(leaves), structure, tuple(holes)), nodes
+    return Call(tuple(leaves), structure, tuple(holes)), nodes, seen_by(model, objects)
 
 
 def are_distinct_nodes(args: tuple) -> bool:
@@ -225,33 +268,6 @@ def call_of_leaves(count: int) -> Call:
     """The call on so many nodes: one object for each number."""
     structure = Structure(flatten(((0.0,) * count, {}))[1])
     return Call((None,) * count, structure, tuple([(n, n) for n in range(count)]))
-
-
-_as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and copies
-
-
-def with_arrays_as_they_are(call: Call) -> Call:
-    """A call whose small arrays nobody changes, since NumPy's calls are over when they return."""
-    leaves = [as_it_is(leaf) if type(leaf) is np.ndarray else leaf for leaf in call.leaves]
-    return call._replace(leaves=tuple(leaves))
-
-
-def as_it_is(array: np.ndarray) -> np.ndarray:
-    """A copy of an array; all calls have the same one until the array changes."""
-    key = id(array)
-    original, latest = _as_they_were.get(key, (lambda: None, lambda: None))
-    copy = latest() if original() is array else None
-    if copy is None or not are_equal(copy, array):
-        copy = array.copy(order="A")
-        original = weakref.ref(array, lambda _: _as_they_were.pop(key, None))
-        _as_they_were[key] = original, weakref.ref(copy)
-    return copy
-
-
-def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have the same bits, in the same layout."""
-    is_alike = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
-    return is_alike and a.tobytes() == b.tobytes()
 
 
 ARRAY = Model(as_array, "array")
@@ -326,7 +342,12 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], where: str) -> None:
 def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
     """Dask's graph of the outputs' values, and the values' keys."""
     tasks = TaskGraph()
-    for node in unsettled(outputs):
+    for node in outputs:
+        if node.changed and usable(node) is not node:
+            raise TypeError(node.changed[0].error(node.name))
+    nodes = unsettled(outputs)
+    as_called(nodes, is_kept=True)
+    for node in nodes:
         node.own_arrays()
     values = build_values(tasks, outputs)
     keys = [values[node].key for node in outputs]
@@ -336,6 +357,7 @@ def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
 def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
     """Builds the tasks that compute the outputs' values; returns a reference for every node."""
     nodes = unsettled(outputs)
+    as_called(nodes)
     tasks.share(models(nodes))
     tasks.is_chain = is_chain(nodes)
     values: dict[Node, Any] = {}

@@ -274,12 +274,12 @@ class ArrayOperators(metaclass=AnsweringType):
         return self._record_function(model_of(function), path, args, kwargs)
 
     def __eq__(self, other: Any) -> Any:
-        if last_of(self) is last_of(other):
+        if self is not other and last_of(self) is last_of(other):  # in a dict of nodes
             return True
         return with_values("comparison", BRANCH, operator.eq, self, other)
 
     def __ne__(self, other: Any) -> Any:
-        if last_of(self) is last_of(other):
+        if self is not other and last_of(self) is last_of(other):
             return False
         return with_values("comparison", BRANCH, operator.ne, self, other)
 

@@ -50,7 +50,7 @@ class LoopNode(Node):
     ):
         has_xs = xs is not None
         first = 1 + has_xs
-        call, shared_inputs = make_call(model, (*[None] * first, *shared), {})
+        call, shared_inputs, self.seen = make_call(model, (*[None] * first, *shared), {})
         holes = [(place, number + first) for place, number in call.holes]
         call = call._replace(holes=(*[(n, n) for n in range(first)], *holes))
         changing = [as_one_node(state, "state", model)]

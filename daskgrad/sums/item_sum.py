@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from daskgrad.autodiff.models.as_called import Seen
 from daskgrad.autodiff.models.duals import Dual
 from daskgrad.autodiff.models.model import Call, Model, identity
 from daskgrad.autodiff.models.tracing import Active
@@ -62,7 +63,8 @@ class ReductionNode(AddedNode):
         template: Any = None,
         summation: str = "pairwise",
     ):
-        self.call, shared_inputs = call_on_items(model, template, shared, len(items.sources))
+        self.call, shared_inputs, self.seen = call_on_items(model, template, shared, items)
+        self.large = [large for source in items.sources for large in source.large]
         variables = [source.variable for source in items.sources]
         self.own = tuple([n for n, variable in enumerate(variables) if variable is not None])
         super().__init__(model.name, [*shared_inputs, *[v for v in variables if v is not None]])
@@ -202,16 +204,18 @@ class ReductionNode(AddedNode):
 
 
 def call_on_items(
-    model: Model, template: Any, shared: tuple, fields: int
-) -> tuple[Call, list[Node]]:
-    """The call of a term on the fields of its item and the nodes in ``shared``."""
+    model: Model, template: Any, shared: tuple, items: Items
+) -> tuple[Call, list[Node], Seen | None]:
+    """The call of a term on the fields of its item and the nodes in ``shared``, as ``make_call``
+    returns it."""
+    fields, objects = len(items.sources), [x for source in items.sources for x in source.objects]
     if template is None and are_distinct_nodes(shared):
-        _, inputs = make_call(model, shared, {})
-        return call_of_leaves(1 + len(inputs)), inputs
-    call, inputs = make_call(model, (template, *shared), {})
+        _, inputs, seen = make_call(model, shared, {}, objects)
+        return call_of_leaves(1 + len(inputs)), inputs, seen
+    call, inputs, seen = make_call(model, (template, *shared), {}, objects)
     own_holes = [(number, number) for number in range(fields)]
     holes = [(position, number + fields) for position, number in call.holes]
-    return call._replace(holes=(*own_holes, *holes)), inputs
+    return call._replace(holes=(*own_holes, *holes)), inputs, seen
 
 
 # ------------------------------------------------------------------------------------ tangents

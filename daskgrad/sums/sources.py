@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.models.as_called import LargeArrays, taken_items
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
@@ -32,7 +33,7 @@ class Source:
     ``own_starts``: where a sum over slices cuts it by default. ``is_here``: the items are in this
     process, not results of tasks or on a cluster. ``kind`` names a collection that cannot be
     recorded as one node an item. ``variable``: the variable with these items, or NumPy on
-    variables.
+    variables. ``large``, ``objects``: arrays and objects among the items that are not copied.
     """
 
     count: int | None
@@ -42,8 +43,14 @@ class Source:
     variable: Node | None = None
     is_here: bool = True
     kind: str | None = None
+    large: Sequence[LargeArrays] = ()
+    objects: Sequence[Any] = ()
 
     def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
+        if variable is None:
+            items, self.large, self.objects = taken_items(
+                items, "an array among the items of a sum"
+            )
         self._items: Any = items
         self.count = len(items)
         self.variable = variable

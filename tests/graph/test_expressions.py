@@ -152,7 +152,7 @@ def test_an_array_has_the_numbers_that_it_had_in_the_call(of):
     expected = np.sin(y) @ [3.0, 2.0, 1.0] + y @ [4.0, 1.0, 1.0]
     for _ in range(20):  # by a program, too
         np.testing.assert_allclose(dg.value_and_grad(fun)(X)[0], expected)
-    weights = np.ones(3)
+    weights = np.ones((60, 3))
     calls = [(of(dg.variable(X)) * weights).call.leaves[1] for _ in range(3)]
     assert calls[0] is calls[1] is calls[2]
 

@@ -53,6 +53,19 @@ def gradient_of(model, **options):
     return dg.grad(dg.delayed(model, **options))(X)
 
 
+def changes_a_setting(x):
+    settings = types.SimpleNamespace(k=1.0)
+    value = dg.delayed(lambda x: settings.k * np.sum(x))(x)
+    settings.k = 2.0
+    return value
+
+
+def changes_another_name(x):
+    y = z = np.exp(x)
+    z += 1.0
+    return np.sum(y)
+
+
 def with_constant(model, constant):
     return dg.grad(lambda x: dg.delayed(model)(x, constant))(X)
 
@@ -348,6 +361,8 @@ ROWS = [
     (lambda: gradient_of(lambda x: scipys("jv")(x[0], 2.0)), "Refusal: the derivative"),
     (lambda: dg.grad(lambda x: float(ENERGY(x)))(X), "TypeError: … needs the value of"),
     (lambda: dg.grad(lambda x: ENERGY(float(x[0])))(X), "TypeError: … makes a constant of"),
+    (lambda: dg.grad(changes_a_setting)(X), "TypeError: …, to which model '…' refers, has"),
+    (lambda: dg.grad(changes_another_name)(X), "TypeError: … changes an array in place, and"),
     (lambda: sum_of(lambda x: np.sum(x), ITEMS), "TypeError: … takes 1 positional argument but 2"),
     (lambda: dg.grad(lambda x: [ENERGY(x), ENERGY(x)])(X), "TypeError: '…' must return a node"),
     (lambda: gradient_of(lambda x: 2.0 * x), "TypeError: the gradient of '…' was asked for"),

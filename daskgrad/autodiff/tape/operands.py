@@ -11,7 +11,6 @@ ends, and NumPy refuses the write.
 
 import copy
 import sys
-import threading
 import types
 from collections.abc import Callable, Collection
 from typing import Any
@@ -31,6 +30,7 @@ from daskgrad.autodiff.tape.boxes import (
     trace_numbers,
 )
 from daskgrad.autodiff.tape.traced_call import TracedCall
+from daskgrad.autodiff.values.locks import Lock, is_locked
 from daskgrad.autodiff.values.pickling import address, copy_of
 
 FIXED = {float64, float, int, bool, str, complex, type(None), type(...), type, np.dtype, np.ufunc}
@@ -88,7 +88,7 @@ class Operands:
         if nbytes > self.large and array.base is None:
             holders = self._holders(array)
             if holders == 1:
-                self.locks.append(Lock(array))
+                self.locks.append(Lock([array], place_here()))
             if holders in (0, 1):
                 return array
         if nbytes < self.small or nbytes <= self._room or array.dtype.hasobject:
@@ -107,8 +107,8 @@ class Operands:
         if known is not None and known[0] is array:
             return True
         if array.base is None:
-            if id(array) in _locks:  # of a trace that may end before this one
-                self.locks.append(Lock(array))
+            if is_locked(array):  # by somebody who may end before this trace
+                self.locks.append(Lock([array], place_here()))
             return True
         owner = owner_of(array)
         if is_open(owner) and id(owner) not in self._owners():
@@ -155,34 +155,6 @@ class Operands:
             )
 
 
-class Lock:
-    """An array that is read-only while this object lives."""
-
-    __slots__ = ("array", "place")
-
-    def __init__(self, array: ndarray):
-        self.place = place_here()
-        with _locking:
-            count = _locks[id(array)][1] if id(array) in _locks else 0
-            self.array: ndarray | None = array
-            _locks[id(array)] = array, count + 1
-            array.flags.writeable = False
-
-    def release(self) -> None:
-        """Makes the array writeable, unless others have locked it, too."""
-        with _locking:
-            array, self.array = self.array, None
-            if array is None:
-                return
-            _, count = _locks.pop(id(array))
-            if count > 1:
-                _locks[id(array)] = array, count - 1
-            else:
-                array.flags.writeable = True
-
-    __del__ = release
-
-
 SIGNS = (  # of a write into a read-only array, in messages of NumPy, Python and Cython
     *("destination is read-only", "array is read-only", "COPY base is read-only"),
     *("flag set is read-only", "swapped is read-only", "read-only memory", "readonly arrays"),
@@ -197,10 +169,6 @@ def is_write(error: BaseException) -> bool:
     return is_kind and any([sign in str(error) for sign in SIGNS])
 
 
-_locks: dict[int, tuple[ndarray, int]] = {}  # arrays, and the number of their locks
-_locking = threading.RLock()  # Python may free a trace anywhere
-
-
 def owner_of(array: Any) -> Any:
     """The object with the memory of an array, behind its views and those of ``as_strided``."""
     while getattr(array, "base", None) is not None:
@@ -211,7 +179,7 @@ def owner_of(array: Any) -> Any:
 def is_open(owner: Any) -> bool:
     """Whether somebody can write into memory, or could before it was locked."""
     if isinstance(owner, ndarray):
-        return owner.flags.writeable or id(owner) in _locks
+        return owner.flags.writeable or is_locked(owner)
     return isinstance(owner, bytearray)
 
 
