@@ -32,6 +32,7 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.graph.activity import Graph
+from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.in_place import usable
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, for_user
@@ -126,8 +127,9 @@ class RecordedFunction:
             ask_for_rows(self.variables, sparse, name)
 
     def run(self, **kwargs: Any) -> Any:
-        answer(self.fun)
-        answer_arguments(self.args)
+        if type(self.fun) is not DelayedModel:  # a model asks when it is called
+            answer(self.fun)
+            answer_arguments(self.args)
         recording = UsersRun()
 
         def result() -> Any:

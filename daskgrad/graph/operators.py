@@ -331,6 +331,8 @@ class ArrayOperators(metaclass=AnsweringType):
     def __class__(self) -> type:
         """The class of the value for a user's ``isinstance``; TypeError if it is not here."""
         frame: Any = sys._getframe(1)
+        if frame.f_globals.get("__name__", "").startswith("daskgrad."):  # nearly always
+            return type(self)
         while (package := package_of(frame)) in ASKING:
             frame = frame.f_back
         return self.class_of_value() if is_users(package) else type(self)

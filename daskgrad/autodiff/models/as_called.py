@@ -39,6 +39,7 @@ from daskgrad.autodiff.programs.watch import (
 from daskgrad.autodiff.tape.boxes import place_here
 from daskgrad.autodiff.values.carriers import drop_oldest, kept_or_made
 from daskgrad.autodiff.values.locks import Lock
+from daskgrad.autodiff.values.pickling import copy_of
 from daskgrad.autodiff.values.trees import BOXES, codes_in, flatten, map_leaves, usual_leaves
 from daskgrad.random import STATEFUL
 
@@ -63,27 +64,26 @@ operators = lru_cache(MOST_CODES)(operators_of)
 # -------------------------------------------------------------------------------------------------
 # Arrays: small ones are copied; large ones are locked while the user's function runs.
 
-_as_they_were: dict[int, tuple[Callable, Callable]] = {}  # weak: arrays, and copies
+_copies: dict[int, tuple[Callable, Callable, tuple[int, ...]]] = {}  # weak; arrays' strides
 
 
-def as_it_is(array: np.ndarray) -> np.ndarray:
-    """A copy of an array; all calls have the same one of a larger array until it changes."""
+def copy_now(array: np.ndarray) -> np.ndarray:
+    """A copy of an array, in its layout; all calls have one of a larger array until it changes."""
     if array.nbytes <= TINY:
-        return array.copy(order="A")
+        return copy_of(array)
     key = id(array)
-    original, latest = _as_they_were.get(key, (lambda: None, lambda: None))
-    copied = latest() if original() is array else None
+    original, latest, strides = _copies.get(key, (lambda: None, lambda: None, ()))
+    copied = latest() if original() is array and array.strides == strides else None
     if copied is None or not are_equal(copied, array):
-        copied = array.copy(order="A")
-        original = weakref.ref(array, lambda _: _as_they_were.pop(key, None))
-        _as_they_were[key] = original, weakref.ref(copied)
+        copied = copy_of(array)
+        original = weakref.ref(array, lambda _: _copies.pop(key, None))
+        _copies[key] = original, weakref.ref(copied), array.strides
     return copied
 
 
 def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have the same bits, in the same layout."""
-    is_alike = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
-    return is_alike and a.tobytes() == b.tobytes()
+    """Whether two arrays have the same entries, bit by bit."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 class LargeArrays:
@@ -156,7 +156,7 @@ def taken_array(array: Any, name: str) -> tuple[Any, LargeArrays | None]:
     if type(array) in BOXES or is_read_only(array):
         return array, None
     if type(array) is np.ndarray and array.nbytes <= COPIED:
-        return as_it_is(array), None
+        return copy_now(array), None
     return array, LargeArrays([array], name)
 
 
@@ -176,7 +176,7 @@ def taken_items(items: Any, name: str) -> tuple[Any, Sequence[LargeArrays], Sequ
         objects = [leaf for leaf in others if type(leaf) is not np.ndarray][:FEW]
     if len(leaves) <= FEW and sum([array.nbytes for array in arrays]) <= SMALL:
         if {np.ndarray}.issuperset(map(type, items)):
-            return [array.copy() for array in arrays], (), ()
+            return [copy_of(array) for array in arrays], (), ()
         return map_leaves(taken, items), (), objects
     return items, [LargeArrays(arrays, name)] if arrays else (), objects
 
@@ -184,7 +184,7 @@ def taken_items(items: Any, name: str) -> tuple[Any, Sequence[LargeArrays], Sequ
 def taken(leaf: Any) -> Any:
     """A leaf of the arguments as it is now; any other object is itself."""
     if type(leaf) is np.ndarray:
-        return as_it_is(leaf)
+        return copy_now(leaf)
     if isinstance(leaf, STATEFUL):
         return copy.deepcopy(leaf)
     return leaf.copy() if isinstance(leaf, COPYABLE) else leaf
@@ -497,7 +497,7 @@ class Seen:
         if array.dtype.hasobject or is_read_only(array):
             return
         if array.nbytes <= SMALL:
-            copied = as_it_is(array) if type(array) is np.ndarray else array.copy()
+            copied = copy_now(array) if type(array) is np.ndarray else array.copy()
             self._arrays[id(array)] = SmallArray(array, copied, name, is_fixed)
         else:
             subject = f"{name!r}, to which model {self.name!r} refers,"

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
-from daskgrad.autodiff.values import sources
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
+from daskgrad.autodiff.values.digests import VERSION, Digests, differing, digests_of
 from daskgrad.autodiff.values.memory import Sealed, out_of_band
 from daskgrad.autodiff.values.pickling import digest
 from daskgrad.autodiff.values.protection import protect
@@ -74,8 +74,8 @@ class SentFunction(Sealed):
     @classmethod
     def of(cls, model: Model) -> "SentFunction":
         data = registry.load(model.backend).dumps(model.fun)
-        digests = sources.digests_of(plain_function(model.fun), data)
-        source = model.name, sources.VERSION, digests
+        digests = digests_of(plain_function(model.fun), data)
+        source = model.name, VERSION, digests
         return cls(data, registry.sent(model.backend), source)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
@@ -108,9 +108,9 @@ class SentFunction(Sealed):
         return self.load()(*args, **kwargs)
 
 
-def require_source(name: str, version: Any, digests: sources.Digests) -> None:
+def require_source(name: str, version: Any, digests: Digests) -> None:
     """Raises if this process has imported a module before it was edited."""
-    place = sources.differing(digests) if version == sources.VERSION else None
+    place = differing(digests) if version == VERSION else None
     if place is not None:
         raise RuntimeError(
             f"model {name!r} uses {'.'.join(place)}, for which this worker has other code than the "

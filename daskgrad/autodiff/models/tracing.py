@@ -16,7 +16,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
-from daskgrad.autodiff.tape.questions import answer_arguments
+from daskgrad.autodiff.tape.questions import PLAIN, answer_arguments
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.cotangents import Leaves, Seed
@@ -84,7 +84,8 @@ class Tracer:
             self._asked = self._arrays_asked(active)
         self._numbers: dict[Any, tuple[int | None, ...]] = {}  # by the structure of arguments
         load(model)
-        answer_arguments(call.leaves)
+        if not PLAIN.issuperset(map(type, call.leaves)):
+            answer_arguments(call.leaves)
         self.fun = registry.prepare(self._backend, model.fun)
 
     def with_item(self, trees: Sequence[tuple[int, list[Any], Any]]) -> "Tracer":
@@ -182,7 +183,8 @@ class Tracer:
 
     def boxed_arguments(self, inputs: Sequence[Any], boxes: Sequence[Any]) -> tuple[tuple, dict]:
         """The arguments of the call on ``inputs``, with boxes for the leaves that are traced."""
-        answer_arguments(inputs)
+        if not PLAIN.issuperset(map(type, inputs)):
+            answer_arguments(inputs)
         return self._call.arguments_of_run(self._box(inputs, boxes), self._are_writeable)
 
     def arguments(self, inputs: Sequence[Any]) -> list[Any]:
@@ -191,7 +193,8 @@ class Tracer:
 
     def layout(self, inputs: Sequence[Any]) -> FlatArguments:
         """The arguments of the call on ``inputs``, flattened."""
-        answer_arguments(inputs)
+        if not PLAIN.issuperset(map(type, inputs)):
+            answer_arguments(inputs)
         leaves = self._call.filled(inputs)
         if LEAF_TYPES.issuperset(map(type, leaves)):  # as most are: nothing is to be flattened
             structure, numbers = self._call.structure.spec, self._put_arrays(leaves)

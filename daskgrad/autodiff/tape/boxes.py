@@ -97,6 +97,7 @@ def integer_pullback(g: Any) -> tuple:
 
 TRACERS = ("daskgrad", "autograd")
 LIBRARIES = ("numpy", "scipy", "pandas", "xarray")
+SEEING_BOXES = (*TRACERS, *LIBRARIES[1:])  # whatever types the values have
 
 
 live: dict[int, Any] = {}  # the operands of traces that have not ended, by the numbers of these
@@ -326,9 +327,10 @@ class AnsweringType(type):
 
 
 def asked_class(box: Any) -> type:
-    """The type of the value in a box, for ``isinstance``; the tracer's code sees a box."""
-    is_tracer = package_of(sys._getframe(1)) in TRACERS
-    return type(box) if is_tracer else box.class_of_value()
+    """The type of the value in a box, for ``isinstance``; the tracer's code sees a box, and so does
+    SciPy's, whose sparse matrices leave operands that are no arrays to these."""
+    sees_box = package_of(sys._getframe(1)) in SEEING_BOXES
+    return type(box) if sees_box else box.class_of_value()
 
 
 class ContainerBox(SequenceBox, metaclass=AnsweringType):

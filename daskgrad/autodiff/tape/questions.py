@@ -20,7 +20,7 @@ import numpy as np
 from daskgrad.autodiff.tape.boxes import BASES, LIBRARIES, TRACERS, AnsweringType
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import function_name
-from daskgrad.autodiff.values.sources import REPLACED
+from daskgrad.autodiff.values.digests import REPLACED
 from daskgrad.autodiff.values.trees import codes_in, held_by
 
 PREFIX = "daskgrad_"  # of the names by which such code finds the functions, among its globals

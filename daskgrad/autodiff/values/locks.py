@@ -22,7 +22,7 @@ _locking = threading.RLock()  # Python may free a lock anywhere
 
 
 class Lock:
-    """Makes arrays, and those that they are views of, read-only while it lives or until ``release``.
+    """Makes arrays read-only, and their bases, while it lives or until ``release``.
 
     ``place``: file and line of who needs them.
     """

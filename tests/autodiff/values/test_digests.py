@@ -10,8 +10,8 @@ import pytest
 from distributed import Client
 
 import daskgrad as dg
-from daskgrad.autodiff.values import sources
-from daskgrad.autodiff.values.sources import differing, found_from
+from daskgrad.autodiff.values import digests
+from daskgrad.autodiff.values.digests import differing, found_from
 
 MODULE = """
 import functools
@@ -108,7 +108,7 @@ def load(tmp_path, monkeypatch):
     def load(text):
         path.write_text(text)
         importlib.invalidate_caches()
-        sources.is_constant.cache_clear()
+        digests.is_constant.cache_clear()
         known = sys.modules.get("edited_models")
         return importlib.reload(known) if known else importlib.import_module("edited_models")
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_compared_is_not(flag, load, monkeypatch):
     if flag == "by value":
         cloudpickle.unregister_pickle_by_value(module)
     else:
-        monkeypatch.setattr(sources, flag, "another")
+        monkeypatch.setattr(digests, flag, "another")
     load(MODULE.replace("(item - x)", "(item + x)"))
     sent.fun.unloaded().load()
 

@@ -1,4 +1,4 @@
-"""Sources: whether another process has the code that a function goes by name for.
+"""Digests of code: whether another process has the code that a function goes by name for.
 
 A function of a module is pickled as its name. If the module was edited and loaded again here, a
 process that imported it before has other code under that name. So digests go with the function: of
