@@ -4,6 +4,7 @@ An operation that needs a value (a comparison, ``len``) gets it from variables, 
 calls on variables; on other nodes it is an error with advice.
 """
 
+import dis
 import functools
 import inspect
 import operator
@@ -63,6 +64,7 @@ IN_PLACE = frozenset((np.copyto, np.put, np.place, np.putmask, np.put_along_axis
 FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 TO_TEXT = frozenset((*FILES, np.array2string, np.array_repr, np.array_str))
 
+ASKING_CALLS = ("isinstance", "_instancecheck")  # the latter is of abstract classes
 ASKING = ("abc", "numpy", "functools", "typing")  # packages that ask for their caller
 
 MOST_NUMBERS = 1000  # of a node that ``np.array`` takes apart: each number is a call
@@ -207,6 +209,17 @@ def last_of(node: Any) -> Any:
     return getattr(node, "stands_for", node)
 
 
+def asks(frame: Any) -> bool:
+    """Whether a program asks for a class where it is; NumPy does, too, as it chooses among operands
+    with operators of their own."""
+    steps = list(dis.get_instructions(frame.f_code))
+    step = next(step for step in steps if step.offset == frame.f_lasti)
+    begin = step.positions and step.positions[::2]
+    names = [other.argval for other in steps if other.positions and other.positions[::2] == begin]
+    is_call = any([str(name).endswith(ASKING_CALLS) for name in names])
+    return is_call or step.opname == "MATCH_CLASS" or step.argval == "__class__"
+
+
 class ArrayOperators(metaclass=AnsweringType):
     """The operators, functions and methods of arrays, for nodes."""
 
@@ -333,9 +346,12 @@ class ArrayOperators(metaclass=AnsweringType):
         frame: Any = sys._getframe(1)
         if frame.f_globals.get("__name__", "").startswith("daskgrad."):  # nearly always
             return type(self)
+        is_asked = self.is_here or asks(frame)
         while (package := package_of(frame)) in ASKING:
             frame = frame.f_back
-        return self.class_of_value() if is_users(package) else type(self)
+        if not (is_asked and is_users(package)):
+            return type(self)
+        return self.class_of_value()
 
     def class_of_value(self) -> type:
         if not self.is_here:

@@ -96,8 +96,9 @@ def answer(fun: Any) -> None:
     if type(fun) is types.FunctionType:
         if not (is_known(fun) and all(map(asks_here, held_by(fun)))):
             links, code = follow(fun), fun.__code__
-            _known[id(code)] = Known(code, fun.__globals__, links)
-            drop_oldest(_known, MOST_KNOWN)
+            if is_users(fun.__globals__.get("__name__")):  # another holds models that nobody asked
+                _known[id(code)] = Known(code, fun.__globals__, links)
+                drop_oldest(_known, MOST_KNOWN)
         return
     try:
         links = _links.get(fun)
@@ -109,9 +110,9 @@ def answer(fun: Any) -> None:
 
 def is_known(fun: types.FunctionType) -> bool:
     known = _known.get(id(fun.__code__))
-    is_same = known is not None and known.code is fun.__code__
     return (
-        is_same
+        known is not None
+        and known.code is fun.__code__
         and known.namespace is fun.__globals__
         and all([link.is_there() for link in known.links])
     )
