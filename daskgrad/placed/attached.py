@@ -60,13 +60,13 @@ class RepeatableSum(NamedTuple):
     def cotangents(self, number: int, arrays: Arrays) -> list[Any]:
         """The cotangents of a block's differentiated fields, given its attached arrays.
 
-        RuntimeError if a constant of the model has changed since.
+        RuntimeError if an array that an argument holds has changed since.
         """
         if not self.parcel.is_intact():
             raise RuntimeError(
                 f"a worker was lost, and what the sum over {self.sum.model.name!r} had kept there "
-                f"cannot be made again, since an argument that is not differentiated was changed "
-                f"in place; pass a new array instead"
+                f"cannot be made again, since an array that an argument holds was changed "
+                f"in place; pass the array itself"
             )
         model, summand = canonical(unpack(self.parcel.frames))
         spread: Any = self.sum.spread

@@ -118,6 +118,43 @@ def test_lazy_derivatives_see_what_the_call_saw():
         late.compute()
 
 
+def even(n, x):
+    return x * SCALE if n == 0 else odd(n - 1, x)
+
+
+def odd(n, x):
+    return even(n - 1, x)
+
+
+SCALE = 2.0
+
+
+def test_functions_that_call_each_other_see_what_the_call_saw(monkeypatch):
+    late = dg.delayed(lambda x: np.sum(even(2, x)))(X)
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert late.compute() == 2.0 * np.sum(X)
+
+
+def test_long_chains_of_closures_see_what_the_call_saw():
+    def within(inner):
+        return lambda: inner
+
+    k = deep = 2.0
+    for _ in range(10_000):
+        deep = within(deep)
+
+    def model(x):
+        inner = deep
+        while callable(inner):
+            inner = inner()
+        return np.sum(k * inner * x)
+
+    with dask.config.set({**BY_DASK, "scheduler": "sync"}):
+        late = dg.delayed(model)(X)
+        k = 5.0
+        assert late.compute() == 4.0 * np.sum(X)
+
+
 def test_other_derivatives_see_what_the_call_saw():
     def residuals(x):
         return sum(dg.delayed(lambda x: k * x**2)(x) for k in NUMBERS)  # noqa: B023

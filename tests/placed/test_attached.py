@@ -3,6 +3,7 @@
 import gc
 import pickle
 import threading
+import types
 
 import autograd.numpy as np
 import dask
@@ -639,22 +640,32 @@ def test_a_gradient_that_was_lost_is_made_again_unless_the_arrays_came_here_sinc
             numpy.asarray(old)
 
 
-def test_a_constant_that_was_changed_in_place_is_an_error_where_it_matters(client, counted):
-    constant = numpy.ones(5_000)  # more than what is copied into a message
+def test_an_array_that_was_changed_in_place_is_right_or_an_error_where_it_matters(client, counted):
+    """Steps that are repeated see copies of arrays; objects with arrays are compared."""
+    constant, held = numpy.ones(5_000), numpy.ones(5_000)  # more than what is copied into a message
+    holder = types.SimpleNamespace(array=held)
 
     def scaled(pair, constant):
         return np.sum(pair[0] ** 2) * constant[0]
 
-    with dg.place(ITEMS) as shards:
+    def holding(pair, holder):
+        return np.sum(pair[0] ** 2) * holder.array[0]
+
+    def stepped(shards, model, argument):
         z = shards.attach(Z)
-        gradient = dg.grad(lambda z: dg.map_sum(scaled, dg.zip(z, shards), constant))
+        gradient = dg.grad(lambda z: dg.map_sum(model, dg.zip(z, shards), argument))
         SGD.update(z, gradient(z), SGD.init(z))
-        constant[:] = 2.0
+        return z
+
+    with dg.place(ITEMS) as shards, dg.place(ITEMS) as others:
+        one, other = stepped(shards, scaled, constant), stepped(others, holding, holder)
+        constant[:], held[:] = 2.0, 2.0
         lose(client, 1)
-        with pytest.raises(RuntimeError, match=r"'scaled'.*changed in place; pass a new array"):
-            numpy.asarray(z)
-        constant[:] = 1.0
-        assert_array_equal(z, Z - 0.02 * Z)
+        assert_array_equal(one, Z - 0.02 * Z)
+        with pytest.raises(RuntimeError, match=r"'holding'.*; pass the array itself"):
+            numpy.asarray(other)
+        held[:] = 1.0
+        assert_array_equal(other, Z - 0.02 * Z)
 
 
 # ----------------------------------------------------------------------------------- what goes

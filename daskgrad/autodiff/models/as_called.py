@@ -10,11 +10,12 @@ error. Nobody can write into large arrays while the user's function runs.
 import copy
 import dis
 import functools
+import gc
 import sys
 import types
 import weakref
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial
@@ -37,7 +38,9 @@ from daskgrad.autodiff.programs.watch import (
     slots_of,
 )
 from daskgrad.autodiff.tape.boxes import place_here
+from daskgrad.autodiff.tape.operands import forget_references, note_references
 from daskgrad.autodiff.values.carriers import drop_oldest, kept_or_made
+from daskgrad.autodiff.values.elsewhere import replicated_of
 from daskgrad.autodiff.values.locks import Lock
 from daskgrad.autodiff.values.pickling import copy_of
 from daskgrad.autodiff.values.trees import BOXES, codes_in, flatten, map_leaves, usual_leaves
@@ -93,10 +96,10 @@ class LargeArrays:
     large array is locked: nobody can write into it but through a view, which samples tell.
     """
 
-    __slots__ = ("_arrays", "_looks", "_name", "_place", "_seen")
+    __slots__ = ("_looks", "_name", "_place", "_seen", "arrays")
 
     def __init__(self, arrays: Sequence[np.ndarray], name: str):
-        self._arrays, self._name, self._place = arrays, name, place_here()
+        self.arrays, self._name, self._place = arrays, name, place_here()
         recording, nbytes = running(), sum([array.nbytes for array in arrays])
         self._looks: Callable[[Sequence[Any]], Any] = samples_of
         if nbytes <= JOINED and len(arrays) > 1:
@@ -104,14 +107,14 @@ class LargeArrays:
         elif recording is None and len(arrays) == 1:
             self._looks = checksum_of
         elif recording is None:
-            self._arrays = arrays[:: len(arrays) // FEW + 1]
+            self.arrays = arrays[:: len(arrays) // FEW + 1]
         else:
             recording.lock(arrays)
-            self._arrays = arrays[:: len(arrays) // FEW + 1]
-        self._seen = self._looks(self._arrays)
+            self.arrays = arrays[:: len(arrays) // FEW + 1]
+        self._seen = self._looks(self.arrays)
 
     def has_changed(self) -> bool:
-        return self._looks(self._arrays) != self._seen
+        return self._looks(self.arrays) != self._seen
 
     def require_unchanged(self) -> None:
         if self.has_changed():
@@ -151,9 +154,14 @@ def changed_error(names: Sequence[str], place: tuple[str, int] | None, instead: 
     )
 
 
+def stays(array: Any) -> bool:
+    """Whether nobody writes into an array, or optimisers alone, between evaluations that use it."""
+    return is_read_only(array) or replicated_of(array) is not None
+
+
 def taken_array(array: Any, name: str) -> tuple[Any, LargeArrays | None]:
     """An array as it is now, for a call that runs later."""
-    if type(array) in BOXES or is_read_only(array):
+    if type(array) in BOXES or stays(array):
         return array, None
     if type(array) is np.ndarray and array.nbytes <= COPIED:
         return copy_now(array), None
@@ -184,7 +192,7 @@ def taken_items(items: Any, name: str) -> tuple[Any, Sequence[LargeArrays], Sequ
 def taken(leaf: Any) -> Any:
     """A leaf of the arguments as it is now; any other object is itself."""
     if type(leaf) is np.ndarray:
-        return copy_now(leaf)
+        return copy_now(leaf) if replicated_of(leaf) is None else leaf
     if isinstance(leaf, STATEFUL):
         return copy.deepcopy(leaf)
     return leaf.copy() if isinstance(leaf, COPYABLE) else leaf
@@ -335,6 +343,13 @@ class FunctionParts(NamedTuple):
         return any([names.get(name, MISSING) is not value for name, value in self.known.items()])
 
 
+class Again(NamedTuple):
+    """One making of things as they were: by id, and functions that are to be filled."""
+
+    made: dict[int, Any]
+    waiting: list[tuple[FunctionParts, Any]]
+
+
 class SmallArray(NamedTuple):
     """An array and its copy."""
 
@@ -365,6 +380,7 @@ class Seen:
     def __init__(self, fun: Any, name: str, things: Sequence[Any] = ()):
         self.fun, self.name = fun, name
         self._shares_containers = False
+        self._notes: list[tuple[int, int, list[None]]] = []
         self._references: list[Reference] = []
         self._parts: dict[int, Any] = {}  # of functions and containers
         self._arrays: dict[int, SmallArray] = {}
@@ -372,16 +388,20 @@ class Seen:
         self._attributes: set[str] = set()
         self._holders: list[tuple[Any, str, set[str]]] = []
         self._visited: dict[int, tuple[Any, bool]] = {}
-        self._follow(fun, name, False)
-        for thing in things:
-            self._follow(thing, type(thing).__name__, True)
+        self._waiting = deque([(fun, name, False)])
+        self._waiting += [(thing, type(thing).__name__, True) for thing in things]
+        self._follow_all()
         before = -1
         while self._holders and before != (before := len(self._attributes) + len(self._holders)):
             for holder, holder_name, done in list(self._holders):
                 names = self._attributes - done
                 done |= names
                 self._follow_attributes(holder, holder_name, names)
+            self._follow_all()
         self._visited = {}
+        self._mark_functions()
+        if self._large:
+            self._note_references()
         self._entries: list[Any] = [*self._references, *self._arrays.values()]
         self._entries += [part for part in self._parts.values() if type(part) is Elements]
         self.place = place_here() if self else None
@@ -408,14 +428,30 @@ class Seen:
                 names, self.place, f"pass it as an argument, {self.name}(..., {fixed[0]})"
             )
         self._shares_containers = not changes  # the function may change them itself
-        return self._as_it_was(self.fun, {}) if changes or is_kept else self.fun
+        if not (changes or is_kept):
+            return self.fun
+        again = Again({}, [])
+        fun = self._as_it_was(self.fun, again)
+        while again.waiting:
+            self._fill(*again.waiting.pop(), again)
+        return fun
+
+    def __del__(self) -> None:
+        for note in self._notes:
+            forget_references(*note)
 
     # ------------------------------------------------------------------------------- looking
 
     def _follow(self, thing: Any, name: str, is_fixed: bool) -> None:
+        if type(thing) not in BARE:
+            self._waiting.append((thing, name, is_fixed))
+
+    def _follow_all(self) -> None:
+        while self._waiting:
+            self._look_at(*self._waiting.popleft())
+
+    def _look_at(self, thing: Any, name: str, is_fixed: bool) -> None:
         kind = type(thing)
-        if kind in BARE:
-            return
         before = self._visited.get(id(thing))
         if before is not None and before[1] >= is_fixed:
             return
@@ -481,10 +517,20 @@ class Seen:
                 self._follow(value, fun.__name__, is_fixed)
         if vars(fun):
             self._holders.append((fun, fun.__name__, set()))
-        may_change = any([self._may_change(value) for value in known.values()])
         if cells or known or defaults or fun.__kwdefaults__:
             by_name = fun.__kwdefaults__
-            self._parts[id(fun)] = FunctionParts(fun, cells, known, defaults, by_name, may_change)
+            self._parts[id(fun)] = FunctionParts(fun, cells, known, defaults, by_name, False)
+
+    def _mark_functions(self) -> None:
+        """Marks the functions whose globals may change, through those that they call, too."""
+        before, marked = -1, 0
+        while before != marked:
+            before = marked
+            for key, parts in reversed(self._parts.items()):
+                if type(parts) is FunctionParts and not parts.may_change:
+                    if any(map(self._may_change, parts.known.values())):
+                        self._parts[key] = parts._replace(may_change=True)
+                        marked += 1
 
     def _may_change(self, value: Any) -> bool:
         """Whether the thing behind a global is data, or a function that refers to data."""
@@ -494,7 +540,7 @@ class Seen:
         return parts is not None or type(value) in NUMBERS or id(value) in self._arrays
 
     def _follow_array(self, array: Any, name: str, is_fixed: bool) -> None:
-        if array.dtype.hasobject or is_read_only(array):
+        if array.dtype.hasobject or stays(array):
             return
         if array.nbytes <= SMALL:
             copied = copy_now(array) if type(array) is np.ndarray else array.copy()
@@ -502,6 +548,16 @@ class Seen:
         else:
             subject = f"{name!r}, to which model {self.name!r} refers,"
             self._large.append(LargeArrays([array], subject))
+
+    def _note_references(self) -> None:
+        """Tells traces how often this refers to large arrays: nobody writes into one by that."""
+        holders: list[Any] = [*self._references, *[large.arrays for large in self._large]]
+        for parts in self._parts.values():
+            is_elements = type(parts) is Elements
+            holders += [parts.elements] if is_elements else [parts.cells, parts.known]
+        counts = Counter(map(id, gc.get_referents(*holders)))
+        for key in {id(array) for large in self._large for array in large.arrays}:
+            self._notes.append((key, counts[key], note_references(key, counts[key])))
 
     def _follow_container(self, thing: Any, name: str, is_fixed: bool) -> None:
         if len(thing) > MANY:
@@ -533,16 +589,17 @@ class Seen:
 
     # ------------------------------------------------------------------------------ restoring
 
-    def _as_it_was(self, thing: Any, made: dict[int, Any]) -> Any:
-        """A thing with all that it referred to."""
+    def _as_it_was(self, thing: Any, run: Again) -> Any:
+        """A thing with all that it referred to; functions among it wait to be filled."""
+        made = run.made
         if id(thing) in made:
             return made[id(thing)]
-        kind, again = type(thing), partial(self._as_it_was, made=made)
+        kind, again = type(thing), partial(self._as_it_was, run=run)
         parts = self._parts.get(id(thing))
         if kind is np.ndarray and id(thing) in self._arrays:
             return self._arrays[id(thing)].copied
         if kind is types.FunctionType and parts is not None:
-            return self._function_again(parts, made)
+            return self._function_again(parts, run)
         if type(parts) is Elements and not (parts.is_fixed or self._shares_containers):
             elements = list(map(again, parts.elements))
             if kind is dict:
@@ -568,8 +625,8 @@ class Seen:
             return result
         return thing
 
-    def _function_again(self, parts: FunctionParts, made: dict[int, Any]) -> Any:
-        again, fun = partial(self._as_it_was, made=made), parts.fun
+    def _function_again(self, parts: FunctionParts, run: Again) -> Any:
+        fun = parts.fun
         names, closure = fun.__globals__, list(fun.__closure__ or ())
         if parts.may_change or parts.has_other_globals():
             names = dict(names)
@@ -578,16 +635,21 @@ class Seen:
         for number in parts.cells:
             closure[number] = types.CellType()
         result = types.FunctionType(fun.__code__, names, fun.__name__, None, tuple(closure) or None)
-        made[id(fun)] = result
-        for number, value in parts.cells.items():
-            if value is not MISSING:
-                closure[number].cell_contents = again(value)
-        if names is not fun.__globals__:
-            names.update({name: again(value) for name, value in parts.known.items()})
-        result.__defaults__, result.__kwdefaults__ = again(parts.defaults), again(parts.by_name)
         functools.update_wrapper(result, fun)
         result.__dict__ = dict(vars(fun))
+        run.made[id(fun)] = result
+        run.waiting.append((parts, result))
         return result
+
+    def _fill(self, parts: FunctionParts, result: Any, run: Again) -> None:
+        """Gives a function that was made again what it referred to."""
+        again = partial(self._as_it_was, run=run)
+        for number, value in parts.cells.items():
+            if value is not MISSING:
+                result.__closure__[number].cell_contents = again(value)
+        if result.__globals__ is not parts.fun.__globals__:
+            result.__globals__.update({name: again(value) for name, value in parts.known.items()})
+        result.__defaults__, result.__kwdefaults__ = again(parts.defaults), again(parts.by_name)
 
 
 def is_model(thing: Any) -> bool:

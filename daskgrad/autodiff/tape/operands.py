@@ -122,7 +122,9 @@ class Operands:
         if not _references:
             learn()
         expected = _references.get(path_of_call(1))
-        return None if expected is None else sys.getrefcount(array) - expected
+        if expected is None:
+            return None
+        return sys.getrefcount(array) - expected - len(_noted.get(id(array), ()))
 
     def _matrix(self, matrix: Any) -> Any:
         """A sparse matrix of SciPy's."""
@@ -228,7 +230,24 @@ VJPNode.__init__ = take_copies
 
 UNSTOPPED = {"at", "ctypes", "overwrite_a", "overwrite_b"}  # writes that no lock stops
 _references: dict[Any, int] = {}
+_noted: dict[int, list[None]] = {}  # a token for each reference to an array, by its id
 MAKERS: list[Callable[[int], Any]] = []  # which make a box of a trace, for each mode
+
+
+def note_references(key: int, count: int) -> list[None]:
+    """Notes that nobody writes by so many of the references to the array with this id.
+
+    Lists of tokens need no lock, which a finalizer could meet; a token too few makes a copy."""
+    tokens = _noted.setdefault(key, [])
+    tokens.extend([None] * count)
+    return tokens
+
+
+def forget_references(key: int, count: int, tokens: list[None]) -> None:
+    """Takes back a note, before the references end."""
+    del tokens[:count]
+    if not tokens:
+        _noted.pop(key, None)
 
 
 def path_of_call(depth: int) -> Any:

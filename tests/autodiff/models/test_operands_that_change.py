@@ -425,9 +425,24 @@ def by_a_helper(x):
     return total
 
 
+SHOWN = np.ones(LARGE)
+PART = SHOWN[:10]
+
+
+def by_another_global(x):
+    total = 0.0
+    for n in range(3):
+        PART[:] = n + 1.0
+        total = total + np.sum(SHOWN * x**2)
+    return total
+
+
 @pytest.mark.parametrize(
     ("model", "first"),
-    [(in_parts, 12.0), (by_add_at, 6.0), (through_views, 12.0), (by_a_helper, 12.0)],
+    [
+        *((in_parts, 12.0), (by_add_at, 6.0), (through_views, 12.0), (by_a_helper, 12.0)),
+        (by_another_global, 12.0),
+    ],
 )
 def test_large_arrays_that_others_may_hold_are_copied(model, first):
     gradient = dg.grad(dg.delayed(model, compile=False))(LONG)
