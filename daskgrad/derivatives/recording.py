@@ -32,7 +32,6 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.graph.activity import Graph
-from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.in_place import usable
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable, borrow_variable, copy_variable, for_user
@@ -127,9 +126,8 @@ class RecordedFunction:
             ask_for_rows(self.variables, sparse, name)
 
     def run(self, **kwargs: Any) -> Any:
-        if type(self.fun) is not DelayedModel:  # a model asks when it is called
-            answer(self.fun)
-            answer_arguments(self.args)
+        answer(self.fun)
+        answer_arguments(self.args)
         recording = UsersRun()
 
         def result() -> Any:

@@ -9,6 +9,7 @@ import functools
 import inspect
 import operator
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -209,11 +210,12 @@ def last_of(node: Any) -> Any:
     return getattr(node, "stands_for", node)
 
 
-def asks(frame: Any) -> bool:
-    """Whether a program asks for a class where it is; NumPy does, too, as it chooses among operands
-    with operators of their own."""
-    steps = list(dis.get_instructions(frame.f_code))
-    step = next(step for step in steps if step.offset == frame.f_lasti)
+@functools.lru_cache(MOST_MODELS)
+def asks(code: types.CodeType, offset: int) -> bool:
+    """Whether the instruction there asks for a class; NumPy does, too, in any other one, as it
+    chooses among operands with operators of their own."""
+    steps = list(dis.get_instructions(code))
+    step = next(step for step in steps if step.offset == offset)
     begin = step.positions and step.positions[::2]
     names = [other.argval for other in steps if other.positions and other.positions[::2] == begin]
     is_call = any([str(name).endswith(ASKING_CALLS) for name in names])
@@ -346,12 +348,12 @@ class ArrayOperators(metaclass=AnsweringType):
         frame: Any = sys._getframe(1)
         if frame.f_globals.get("__name__", "").startswith("daskgrad."):  # nearly always
             return type(self)
-        is_asked = self.is_here or asks(frame)
+        caller = frame
         while (package := package_of(frame)) in ASKING:
             frame = frame.f_back
-        if not (is_asked and is_users(package)):
-            return type(self)
-        return self.class_of_value()
+        if is_users(package) and (self.is_here or asks(caller.f_code, caller.f_lasti)):
+            return self.class_of_value()
+        return type(self)
 
     def class_of_value(self) -> type:
         if not self.is_here:

@@ -647,9 +647,9 @@ def layers(count, mix, energy, add):
 
 
 GRAPHS = {  # name: the graph of so many nodes, of models and of their functions, and calls a node
-    "chain": (lambda n, add, squash, mix, energy: chained(n, squash, energy), 200),
-    "fan": (lambda n, add, squash, mix, energy: fanned(n, energy, add), 240),
-    "layered": (lambda n, add, squash, mix, energy: layers(n, mix, energy, add), 300),
+    "chain": (lambda n, add, squash, mix, energy: chained(n, squash, energy), 230),
+    "fan": (lambda n, add, squash, mix, energy: fanned(n, energy, add), 270),
+    "layered": (lambda n, add, squash, mix, energy: layers(n, mix, energy, add), 330),
 }
 MODELS = (squash, mix, energy)
 PLAIN = [model.__wrapped__ for model in MODELS]
@@ -678,7 +678,7 @@ def parameters(count, energy, add):
 
 
 HELD = {  # name: the graph of so many nodes, of an array or a list of them, and objects a node
-    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 19),
+    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 20),
     "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 6),
     "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 35),
     "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 10),
@@ -732,7 +732,7 @@ def test_how_many_calls_one_small_model_costs_in_line(monkeypatch):
         assert (
             calls_of(autograd.value_and_grad(energy.__wrapped__), X)
             < calls_of(derivative, X)
-            <= 300
+            <= 330
         )
 
 
