@@ -380,7 +380,7 @@ class Seen:
     def __init__(self, fun: Any, name: str, things: Sequence[Any] = ()):
         self.fun, self.name = fun, name
         self._shares_containers = False
-        self._notes: list[tuple[int, int, list[None]]] = []
+        self._notes: Sequence[tuple[int, int, list[None]]] = ()
         self._references: list[Reference] = []
         self._parts: dict[int, Any] = {}  # of functions and containers
         self._arrays: dict[int, SmallArray] = {}
@@ -398,10 +398,10 @@ class Seen:
                 done |= names
                 self._follow_attributes(holder, holder_name, names)
             self._follow_all()
-        self._visited = {}
+        del self._visited, self._waiting
         self._mark_functions()
         if self._large:
-            self._note_references()
+            self._notes = self._noted_references()
         self._entries: list[Any] = [*self._references, *self._arrays.values()]
         self._entries += [part for part in self._parts.values() if type(part) is Elements]
         self.place = place_here() if self else None
@@ -549,15 +549,15 @@ class Seen:
             subject = f"{name!r}, to which model {self.name!r} refers,"
             self._large.append(LargeArrays([array], subject))
 
-    def _note_references(self) -> None:
+    def _noted_references(self) -> list[tuple[int, int, list[None]]]:
         """Tells traces how often this refers to large arrays: nobody writes into one by that."""
         holders: list[Any] = [*self._references, *[large.arrays for large in self._large]]
         for parts in self._parts.values():
             is_elements = type(parts) is Elements
             holders += [parts.elements] if is_elements else [parts.cells, parts.known]
         counts = Counter(map(id, gc.get_referents(*holders)))
-        for key in {id(array) for large in self._large for array in large.arrays}:
-            self._notes.append((key, counts[key], note_references(key, counts[key])))
+        keys = {id(array) for large in self._large for array in large.arrays}
+        return [(key, counts[key], note_references(key, counts[key])) for key in keys]
 
     def _follow_container(self, thing: Any, name: str, is_fixed: bool) -> None:
         if len(thing) > MANY:

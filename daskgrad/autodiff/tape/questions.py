@@ -76,7 +76,7 @@ class Link(NamedTuple):
         """Whether the name still refers to the function, which has still this code."""
         namespace, name, reference, code = self
         fun: Any = reference()
-        return fun is not None and namespace.get(name) is fun and fun.__code__ is code
+        return fun is not None and fun.__code__ is code and namespace.get(name) is fun
 
 
 class Known(NamedTuple):
@@ -101,8 +101,8 @@ def answer(fun: Any) -> None:
                 drop_oldest(_known, MOST_KNOWN)
         return
     try:
-        links = _links.get(fun)
-        if links is None or not all([link.is_there() for link in links]):
+        known = _links.get(fun)
+        if known is None or not all([link.is_there() for link in known]):
             _links[fun] = follow(fun)
     except TypeError:  # it has no weak references, or no hash
         follow(fun)
