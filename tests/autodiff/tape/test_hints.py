@@ -132,6 +132,9 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Operation with ArrayBox is deprecated"
+)  # pandas 3.1, and then it fails
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 @pytest.mark.parametrize("usage", ADVISED | IN_TRACES)
 def test_an_error_says_what_to_write(usage, derivative):

@@ -89,6 +89,7 @@ def test_a_derivative_within_a_model_is_pushed_through():
 
 def test_what_a_push_holds_is_freed_with_it():
     constant = V.copy()
+    constant.flags.writeable = False  # it is not copied
     held = weakref.ref(constant)
     _, push = linearize(lambda a, b=constant: [a * b], [V])
     del constant
