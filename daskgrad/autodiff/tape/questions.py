@@ -95,9 +95,9 @@ def answer(fun: Any) -> None:
     """Has the code of a function, and of all to which it refers, ask here."""
     if type(fun) is types.FunctionType:
         if not (is_known(fun) and all(map(asks_here, held_by(fun)))):
-            links, code = follow(fun), fun.__code__
+            named = follow(fun)
             if not fun.__module__.startswith("daskgrad."):  # which may hold other models
-                _known[id(code)] = Known(code, fun.__globals__, links)
+                _known[id(fun.__code__)] = Known(fun.__code__, fun.__globals__, named)
                 drop_oldest(_known, MOST_KNOWN)
         return
     try:
