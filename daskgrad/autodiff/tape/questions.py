@@ -69,14 +69,14 @@ class Link(NamedTuple):
 
     namespace: dict[str, Any]
     name: str
-    reference: weakref.ref
+    reference: Callable[[], Any]  # which is weak
     code: types.CodeType
 
     def is_there(self) -> bool:
         """Whether the name still refers to the function, which has still this code."""
         namespace, name, reference, code = self
-        fun: Any = reference()
-        return fun is not None and namespace.get(name) is fun and fun.__code__ is code
+        fun = reference()
+        return fun is not None and fun.__code__ is code and namespace.get(name) is fun
 
 
 class Known(NamedTuple):
@@ -100,8 +100,8 @@ def answer(fun: Any) -> None:
             drop_oldest(_known, MOST_KNOWN)
         return
     try:
-        links = _links.get(fun)
-        if links is None or not all([link.is_there() for link in links]):
+        known = _links.get(fun)
+        if known is None or not all([link.is_there() for link in known]):
             _links[fun] = follow(fun)
     except TypeError:  # it has no weak references, or no hash
         follow(fun)
@@ -109,9 +109,9 @@ def answer(fun: Any) -> None:
 
 def is_known(fun: types.FunctionType) -> bool:
     known = _known.get(id(fun.__code__))
-    is_same = known is not None and known.code is fun.__code__
     return (
-        is_same
+        known is not None
+        and known.code is fun.__code__
         and known.namespace is fun.__globals__
         and all([link.is_there() for link in known.links])
     )
