@@ -417,10 +417,11 @@ def is_node(operand: Any) -> bool:
 
 def refusing(name: str) -> Callable:
     def method(self: RecordingBox, *args: Any, **kwargs: Any) -> Any:
-        refusal = self.refusal(f"the model calls {name} of data, or of a value of dg.value")
+        reason = f"the model calls {name} of data, or of a value of dg.value"
         if array_boxes.is_log():
+            self.refusal(reason)
             return getattr(HIDDEN.__get__(self), name)(*args)
-        raise refusal
+        raise self.refusal(reason)  # no variable holds it: its traceback would hold the arrays
 
     return method
 

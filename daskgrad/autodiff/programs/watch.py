@@ -152,6 +152,7 @@ class References:
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
+        is_constant |= thing is types.SimpleNamespace  # a class of C, which cannot change
         if id(thing) in self._seen or is_constant or is_over:
             return
         self._seen[id(thing)] = thing

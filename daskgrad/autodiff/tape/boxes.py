@@ -548,7 +548,8 @@ def missing(name: str) -> property:
     return property(refuse)
 
 
-SERIES = ("Series.__init__", "sanitize_array")  # which take a traced array for one Python object
+# functions of pandas that take a traced array for one Python object, or warn of it
+SERIES = ("Series.__init__", "sanitize_array", "maybe_warn_listlike")
 
 
 def series_type(box: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 
 import daskgrad as dg
+from daskgrad.autodiff.models import model
 from daskgrad.autodiff.values import digests
 from daskgrad.autodiff.values.digests import differing, found_from
 
@@ -137,7 +138,7 @@ def test_what_cannot_be_compared_is_not(flag, load, monkeypatch):
     if flag == "by value":
         cloudpickle.unregister_pickle_by_value(module)
     else:
-        monkeypatch.setattr(digests, flag, "another")
+        monkeypatch.setattr(model, flag, "another")
     load(MODULE.replace("(item - x)", "(item + x)"))
     sent.fun.unloaded().load()
 
