@@ -206,8 +206,9 @@ def a_module_that_was_edited(client):
         patch.syspath_prepend(folder)
         path = pathlib.Path(folder, "edited_since.py")
         path.write_text("def model(x): return x.sum()\n")
-        client.upload_file(path)
+        client.upload_file(str(path))
         path.write_text("def model(x): return 2.0 * x.sum()\n")
+        patch.delitem(sys.modules, path.stem)  # of the scheduler, which is in this process
         module = importlib.import_module(path.stem)
         dg.grad(dg.delayed(module.model))(X)
 

@@ -304,7 +304,7 @@ _names: dict[int, NamesInCode] = {}
 
 
 class Reference(NamedTuple):
-    """What ``get(key)`` has returned; ``is_fixed``: nobody can put it back there."""
+    """A value that ``get(key)`` has returned; ``is_fixed``: nobody can put it back there."""
 
     get: Callable[..., Any]
     key: Any
@@ -331,7 +331,7 @@ class Elements(NamedTuple):
 
 
 class FunctionParts(NamedTuple):
-    """What a function refers to: contents of cells by number, globals, and defaults."""
+    """The references of a function: contents of cells by number, globals, and defaults."""
 
     fun: Any
     cells: dict[int, Any]
@@ -378,7 +378,7 @@ def content(cell: types.CellType, *_: Any) -> Any:
 
 
 class Seen:
-    """What a function referred to when it was called, at any depth.
+    """All to which a function referred when it was called, at any depth.
 
     ``things``: further objects that the call has seen.
     """
@@ -665,7 +665,7 @@ def is_model(thing: Any) -> bool:
 
 
 def seen_by(model: Model, things: Sequence[Any] = ()) -> Seen | None:
-    """What a model refers to now; None if nothing could change."""
+    """All to which a model refers now; None if nothing could change."""
     fun = model.fun
     if not things:
         if type(fun) in BARE:

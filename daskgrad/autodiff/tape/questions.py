@@ -96,7 +96,7 @@ def answer(fun: Any) -> None:
     if type(fun) is types.FunctionType:
         if not (is_known(fun) and all(map(asks_here, held_by(fun)))):
             named = follow(fun)
-            if not fun.__module__.startswith("daskgrad."):  # which may hold other models
+            if not str(fun.__module__).startswith("daskgrad."):  # which may hold other models
                 _known[id(fun.__code__)] = Known(fun.__code__, fun.__globals__, named)
                 drop_oldest(_known, MOST_KNOWN)
         return
