@@ -4,6 +4,7 @@ import codecs
 import io
 import os
 import pty
+import queue
 import select
 import signal
 import subprocess
@@ -93,19 +94,19 @@ def test_bars_are_full_at_the_end_on_every_scheduler(scheduler, screen):
 @pytest.fixture
 def wait_for_look(monkeypatch):
     """A function for a model that waits until progress has been shown while it runs."""
-    looks, look = [], progress.ProgressWatch.look
+    looks, look = queue.SimpleQueue(), progress.ProgressWatch.look  # a call copies no queue
     monkeypatch.setattr(progress, "DRAW_EVERY", 0.001)
     monkeypatch.setattr(progress, "SHORT", 0.0)
 
     def counted(watch):
-        looks.append(1)
+        looks.put(1)
         return look(watch)
 
     monkeypatch.setattr(progress.ProgressWatch, "look", counted)
 
     def wait():
-        seen = len(looks)
-        wait_until(lambda: len(looks) > seen + 2)  # the first may have begun before
+        seen = looks.qsize()
+        wait_until(lambda: looks.qsize() > seen + 2)  # the first may have begun before
 
     return wait
 
@@ -340,6 +341,7 @@ def test_a_terminal_that_is_left_is_not_drawn_to():
 
 
 SCRIPT = """
+import queue
 import sys
 import autograd.numpy as np
 import dask, numpy
@@ -348,13 +350,13 @@ from daskgrad.dashboards import progress
 from waiting import Gate, wait_until
 
 how, scheduler, gate = sys.argv[1], sys.argv[2], Gate(sys.argv[3])
-looks, look = [], progress.ProgressWatch.look
+looks, look = queue.SimpleQueue(), progress.ProgressWatch.look  # a call copies no queue
 progress.SHORT, progress.DRAW_EVERY = 0.0, 0.01
-progress.ProgressWatch.look = lambda watch: (looks.append(1), look(watch))[1]
+progress.ProgressWatch.look = lambda watch: (looks.put(1), look(watch))[1]
 
 def slow(x):
-    seen = len(looks)
-    wait_until(lambda: len(looks) > seen + 2)  # until there are bars
+    seen = looks.qsize()
+    wait_until(lambda: looks.qsize() > seen + 2)  # until there are bars
     if how == "fails":
         raise ValueError("no")
     if how == "is interrupted":
