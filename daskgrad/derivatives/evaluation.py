@@ -1,7 +1,6 @@
 """Evaluation: runs graphs in the calling thread or with Dask, and again if results are lost."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,8 +11,16 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.pullbacks import capture, each_of, pull_back
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
-from daskgrad.derivatives.in_line import InLine, KnownResult, seconds_in_line
+from daskgrad.derivatives.in_line import (
+    is_large,
+    key_of,
+    run_by_dask,
+    run_here,
+    seconds_in_line,
+    stays,
+)
 from daskgrad.derivatives.inputs import warn_of_shipping
+from daskgrad.derivatives.tasks_in_line import InLine, KnownResult
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import DirectSums, build_forward
@@ -51,18 +58,35 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     seconds = seconds_in_line(graph, client)
     if not seconds:
         warn_of_shipping(graph, client)
-        with reading_items(graph):
-            return both_passes(graph, TaskGraph(where()))
-    if client is None and graph.is_one_call and not observers.of_tasks:
-        return one_call(graph)
+        return evaluate_by_dask(graph)
+    if client is None:
+        key = key_of(graph)
+        if stays(key, graph):
+            return run_here(key, lambda: evaluate_in_line(graph), lambda: is_large(graph))
+        return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
+    from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
+
     direct = DirectSums(client)
-    tasks = InLine(graph, direct, seconds)
+    tasks = BesideWorkers(graph, direct, seconds)
     try:
-        with blas.threads(graph.is_chain), NOTHING if client else reading_items(graph):
+        with blas.threads(graph.is_chain):
             return both_passes(graph, tasks, direct)
     except BaseException:
         tasks.abandon()
         raise
+
+
+def evaluate_by_dask(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    with reading_items(graph):
+        return both_passes(graph, TaskGraph(where()))
+
+
+def evaluate_in_line(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    """The result of a graph whose tasks run in the calling thread, when they are added."""
+    if graph.is_one_call and not observers.of_tasks:
+        return one_call(graph)
+    with blas.threads(graph.is_chain), reading_items(graph):
+        return pass_in_line(graph)
 
 
 def has_placed(graph: Graph) -> bool:
@@ -109,9 +133,14 @@ def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
     if graph.is_one_call:
         value, _, arrived = one_call(graph)
     else:
-        direct = DirectSums(None)
-        value, _, arrived = both_passes(graph, InLine(graph, direct, math.inf), direct)
+        value, _, arrived = pass_in_line(graph)
     return value, arrived
+
+
+def pass_in_line(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    graph.is_watched = False  # nothing runs twice
+    direct = DirectSums(None)
+    return both_passes(graph, InLine(graph, direct), direct)
 
 
 def both_passes(

@@ -195,9 +195,10 @@ class ReductionNode(AddedNode):
 
     def is_direct(self, graph: Graph, client: Any) -> bool:
         """Whether value and gradient can be evaluated outside of a graph: on workers, unless the
-        terms are known to be arrays; here, if the value must be one real number."""
+        terms are known to be arrays; without a cluster, if the value must be one real number."""
         if not self.is_for_workers(client):
-            return self.items.is_here and self in graph.active and self.is_fused(graph)
+            is_here = client is None and self.items.is_here
+            return is_here and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
