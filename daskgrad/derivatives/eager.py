@@ -70,21 +70,28 @@ class EagerObjective:
         self._fun, self._name, self._argnums, self._has_aux = fun, name, argnums, has_aux
         self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux
 
-    def known(self) -> GraphFacts | None:
+    def _key_at(self, args: Sequence[Any]) -> tuple:
+        """The key of calls on arguments of this size."""
+        return self._key, sum([arg.nbytes for arg in args if type(arg) is np.ndarray])
+
+    def known(self, args: Sequence[Any]) -> GraphFacts | None:
         """What the next evaluation needs to know; None if it is to be recorded."""
-        known = _known.get(self._key)
+        known = _known.get(self._key_at(args))
         if known is None or not is_in_line() or observers.observers or inside_model():
             return None
         if is_debugging() or is_required() or not stays(known.measured):
             return None
         return known
 
-    def note(self, recorded: RecordedFunction, known: GraphFacts | None) -> None:
+    def note(
+        self, recorded: RecordedFunction, known: GraphFacts | None, args: Sequence[Any]
+    ) -> None:
         """Notes what is known after a recorded evaluation; None: the next one is recorded, too."""
-        if known is None or recorded.is_kept or _refused.get(self._key) == known:
-            _known.pop(self._key, None)
+        key = self._key_at(args)
+        if known is None or recorded.is_kept or _refused.get(key) == known:
+            _known.pop(key, None)
         else:
-            _known[self._key] = known
+            _known[key] = known
             drop_oldest(_known, MOST_KNOWN)
 
     def value_and_gradients(
@@ -109,7 +116,8 @@ class EagerObjective:
         except Exception as error:
             if error is tape.failure:
                 raise
-            _refused[self._key] = _known.pop(self._key, known)
+            key = self._key_at(args)
+            _refused[key] = _known.pop(key, known)
             drop_oldest(_refused, MOST_KNOWN)
             return None
         finally:
@@ -167,7 +175,8 @@ class EagerObjective:
         require_real_scalar(end.value, self._name)
         value, sweep = np.asarray(end.value)[()], Sweep(end)
         is_chain = sweep.is_chain and not tape.has_constant_calls
-        if is_chain != known.is_chain or not sweep.is_as_moved:
+        is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
+        if is_other or not sweep.is_as_moved:
             tape.refuse("another order of models")
         tape.require_unchanged()
         return value, {node: Cotangent((leaf,)) for node, leaf in sweep.pull().items()}
@@ -191,8 +200,7 @@ def plain_leaf(leaf: Any) -> Any:
 
 def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
     """What is known of an evaluation; None if an eager one could not do all that it has done."""
-    run = recorded.users_run
-    if run.closing or run.has_computed or not is_in_line():
+    if recorded.has_computed or not is_in_line():
         return None
     if not all(map(is_usual, graph.order)):
         return None

@@ -115,7 +115,7 @@ def value_and_grad(
         return objective.call(arguments, lambda: by_graph(args, kwargs), out)
 
     def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        known = eager.known()
+        known = eager.known(args)
         results = None
         if known is not None:
             results = eager.value_and_gradients(known, args, kwargs, out)
@@ -135,7 +135,7 @@ def value_and_grad(
             value, aux, gradients, known = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
-            eager.note(recorded, known)
+            eager.note(recorded, known, args)
         if start is not None:
             points = [args[number] for number in recorded.numbers]
             shown, now = recorded.shown_name, time.time()

@@ -14,13 +14,18 @@ import dask
 import dask.base
 import dask.threaded
 from dask.callbacks import Callback
+from dask.local import get_sync
 from distributed import Client
 
 from daskgrad.autodiff.models.finite import is_debugging
+from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
+from daskgrad.autodiff.values.cotangents import nbytes
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.nodes import Constant, Node
+from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import OF_CLUSTER
@@ -92,17 +97,24 @@ _measured: dict[Any, Timing] = {}
 
 
 class GraphKey(NamedTuple):
-    """By which graphs of one program are known, and the tasks that Dask would have."""
+    """By which graphs of one program are known: the first and the last model, the bytes of the
+    variables, the number of items, and the tasks that Dask would have."""
 
-    name: str
-    nodes: int
+    first: Any
+    last: Any
+    nbytes: int
+    items: int
     tasks: int
 
 
 def key_of(graph: Graph) -> GraphKey:
-    blocks = sum([len(n.items.firsts) for n in graph.order if isinstance(n, ReductionNode)])
-    nodes = len(graph.order)
-    return GraphKey(graph.output.name, nodes, NODE_TASKS * (nodes + blocks))
+    models = [node.model for node in graph.order if node.model is not None]
+    sums = [node.items for node in graph.order if isinstance(node, ReductionNode)]
+    tasks = len(graph.order) + sum([len(items.firsts) for items in sums])
+    leaves = [leaf for node in graph.order if isinstance(node, Variable) for leaf in node.leaves]
+    items = sum([items.count for items in sums])
+    first, last = (identity(models[0]), identity(models[-1])) if models else (None, None)
+    return GraphKey(first, last, nbytes(leaves), items, NODE_TASKS * tasks)
 
 
 def stays(key: GraphKey, graph: Graph | None = None) -> bool:
@@ -113,16 +125,16 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
         return graph is not None and is_one_by_one(graph)
     if known.waits:
         return False
-    is_short = known.seconds <= setting("inline.seconds") + TASK_SECONDS * key.tasks
-    return is_short or (uses_threads() and not known.is_large)
+    return known.seconds <= limit_of(key) or not (known.is_large or gains_always())
 
 
-def uses_threads() -> bool:
-    """Whether Dask would run tasks on threads of this process, and nobody watches them."""
-    pool = dask.config.get("pool", None)
+def gains_always() -> bool:
+    """Whether Dask's scheduler may run models of small arrays beside each other, or somebody
+    watches its tasks."""
+    pool, scheduler = dask.config.get("pool", None), dask.base.get_scheduler()
     is_of_threads = pool is None or isinstance(pool, ThreadPoolExecutor)
-    is_usual = dask.base.get_scheduler() in (None, dask.threaded.get)
-    return is_of_threads and is_usual and not observers.of_tasks
+    is_usual = scheduler is get_sync or (is_of_threads and scheduler in (None, dask.threaded.get))
+    return bool(observers.of_tasks) or not is_usual
 
 
 def is_one_by_one(graph: Graph) -> bool:
@@ -136,7 +148,11 @@ def is_one_by_one(graph: Graph) -> bool:
 def is_large(graph: Graph) -> bool:
     """Whether a graph has large arrays among arguments, constants and items."""
     for node in graph.order:
-        if any([getattr(leaf, "nbytes", 0) >= LARGE for leaf in leaves_in(node)]):
+        if isinstance(node, ReductionNode) and node.items.is_here:
+            leaves: Any = [flatten(field[:1])[0] for field in node.items.here(0, 1)]
+        else:
+            leaves = [leaves_in(node)]
+        if any([getattr(leaf, "nbytes", 0) >= LARGE for field in leaves for leaf in field]):
             return True
     return False
 

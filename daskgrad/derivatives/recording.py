@@ -96,11 +96,11 @@ class RecordedFunction:
     ``numbers``: the positions of these arguments. ``borrows``: does not copy the arguments, since
     ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
     arguments of the function precede ``args``. ``sparse``: which gradients should be rows.
-    ``shown_name``: its name for observers. ``is_kept``: somebody keeps its nodes.
+    ``shown_name``: its name for observers. ``is_kept``: somebody keeps its nodes;
+    ``has_computed``: the function has asked for values.
     """
 
-    users_run: UsersRun
-    is_kept = False
+    is_kept = has_computed = False
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class RecordedFunction:
     def run(self, **kwargs: Any) -> Any:
         answer(self.fun)
         answer_arguments(self.args)
-        self.users_run = recording = UsersRun()
+        recording = UsersRun()
 
         def result() -> Any:
             try:
@@ -142,7 +142,9 @@ class RecordedFunction:
                 raise
             return map_leaves(usable_leaf, output) if recording.closing else output
 
-        return recording.run(result)
+        output = recording.run(result)
+        self.has_computed = recording.has_computed
+        return output
 
     def graph(self, **kwargs: Any) -> Graph:
         """The graph of the function, which returns a node or a pytree of nodes."""

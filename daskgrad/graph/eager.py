@@ -64,14 +64,15 @@ class EagerTape:
     ``takes_apart``: values that are containers may be used whole and in parts, or a part twice; a
     recorded graph adds their cotangents in another order. ``failure``: the error of a model, with
     all of its notes; ``refusal``: why the evaluation is to be recorded, whoever has handled it.
-    ``has_constant_calls``: models ran that depend on no variable. ``largest``: bytes of an array.
+    ``has_constant_calls``: models ran that depend on no variable; ``has_containers``: or returned
+    several arrays. ``largest``: bytes of an array.
     """
 
     def __init__(self, takes_apart: bool = False):
         self.trace = OuterTrace()
         self.failure: Exception | None = None
         self.refusal: NotEagerError | None = None
-        self.has_constant_calls = False
+        self.has_constant_calls = self.has_containers = False
         self.largest = 0
         self._takes_apart = takes_apart
         self._calls: list[EagerCall] = []
@@ -176,6 +177,7 @@ class EagerTape:
     def result(self, value: Any, call: EagerCall) -> Any:
         """The value of a call, with boxes for its leaves."""
         leaves, structure = flatten(value)
+        self.has_containers = self.has_containers or len(leaves) > 1
         if len(leaves) > 1 and self._takes_apart:
             self.refuse("a container that is used whole and in parts")
         outs: list[OuterNode | None] = [None] * len(leaves)
