@@ -25,6 +25,7 @@ from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 from daskgrad.derivatives.in_line import LARGE, GraphKey, key_of, run_here, stays
 from daskgrad.derivatives.inputs import (
     Argnums,
+    RowsWanted,
     require_argnums,
     require_derivative,
     require_no_node,
@@ -66,9 +67,11 @@ class GraphFacts(NamedTuple):
 class EagerObjective:
     """Value and gradient of a function, by eager evaluations if these can do it."""
 
-    def __init__(self, fun: Callable, name: str, argnums: Argnums, has_aux: bool):
+    def __init__(
+        self, fun: Callable, name: str, argnums: Argnums, has_aux: bool, sparse: RowsWanted
+    ):
         self._fun, self._name, self._argnums, self._has_aux = fun, name, argnums, has_aux
-        self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux
+        self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux, sparse
 
     def _key_at(self, args: Sequence[Any]) -> tuple:
         """The key of calls on arguments of this size."""

@@ -8,7 +8,6 @@ from typing import Any
 import dask.system
 
 from daskgrad.autodiff.models import blas
-from daskgrad.autodiff.models.pullbacks import capture, each_of, pull_back
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
 from daskgrad.derivatives.in_line import (
@@ -28,7 +27,6 @@ from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
-from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client, current_worker
 from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
@@ -61,9 +59,10 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
         return evaluate_by_dask(graph)
     if client is None:
         key = key_of(graph)
-        if stays(key, graph):
-            return run_here(key, lambda: evaluate_in_line(graph), lambda: is_large(graph))
-        return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
+        if not stays(key, graph):
+            return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
+        with blas.threads(graph.is_chain), reading_items(graph):
+            return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
     from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
 
     direct = DirectSums(client)
@@ -79,14 +78,6 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
 def evaluate_by_dask(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     with reading_items(graph):
         return both_passes(graph, TaskGraph(where()))
-
-
-def evaluate_in_line(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """The result of a graph whose tasks run in the calling thread, when they are added."""
-    if graph.is_one_call and not observers.of_tasks:
-        return one_call(graph)
-    with blas.threads(graph.is_chain), reading_items(graph):
-        return pass_in_line(graph)
 
 
 def has_placed(graph: Graph) -> bool:
@@ -115,29 +106,8 @@ def reading(arrays: Iterable[Any]) -> contextlib.AbstractContextManager:
         return stack.pop_all()
 
 
-def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """Both passes of one model called on variables, without tasks."""
-    graph.is_watched = False
-    node: Any = graph.output
-    inputs = [source.primal if source.is_here else source.primal_here for source in node.inputs]
-    active = graph.active_inputs(node)
-    called = (node.model, node.call, active, inputs)
-    captured = capture(*called)
-    pulled = each_of(pull_back(captured, Seed(), *called))
-    sources = [node.inputs[number] for number, *_ in active]
-    return captured.value, (), dict(zip(sources, pulled, strict=True))
-
-
-def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
-    """The output's value, and the cotangents of variables, however long that takes."""
-    if graph.is_one_call:
-        value, _, arrived = one_call(graph)
-    else:
-        value, _, arrived = pass_in_line(graph)
-    return value, arrived
-
-
-def pass_in_line(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_here(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    """Both passes in the calling thread, as the tasks are added."""
     graph.is_watched = False  # nothing runs twice
     direct = DirectSums(None)
     return both_passes(graph, InLine(graph, direct), direct)

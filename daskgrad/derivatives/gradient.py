@@ -104,7 +104,7 @@ def value_and_grad(
             f"arrays, so pass one of them"
         )
     objective = None if has_aux else objective_of(fun, name, argnums, wanted)
-    eager = EagerObjective(fun, name, argnums, has_aux)
+    eager = EagerObjective(fun, name, argnums, has_aux, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if objective is None:
