@@ -5,6 +5,7 @@ Which way an evaluation goes is decided before it begins, by what is known of th
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
 from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
 from daskgrad.autodiff.values.memory import of_its_own
-from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
+from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
 from daskgrad.derivatives.in_line import LARGE, GraphKey, key_of, run_here, stays
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -74,8 +75,9 @@ class EagerObjective:
         self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux, sparse
 
     def _key_at(self, args: Sequence[Any]) -> tuple:
-        """The key of calls on arguments of this size."""
-        return self._key, sum([arg.nbytes for arg in args if type(arg) is np.ndarray])
+        """The key of calls on arguments of these sizes, with such data in the function."""
+        data = held_by(self._fun) if type(self._fun) is FunctionType else ()
+        return self._key, tuple([size_of(thing) for thing in (*args, *data)])
 
     def known(self, args: Sequence[Any]) -> GraphFacts | None:
         """What the next evaluation needs to know; None if it is to be recorded."""
@@ -183,6 +185,14 @@ class EagerObjective:
             tape.refuse("another order of models")
         tape.require_unchanged()
         return value, {node: Cotangent((leaf,)) for node, leaf in sweep.pull().items()}
+
+
+def size_of(thing: Any) -> int:
+    """The bytes of an array, or the length of a container."""
+    kind = type(thing)
+    if kind is np.ndarray:
+        return thing.nbytes
+    return len(thing) if kind is list or kind is tuple or kind is dict else 0
 
 
 _known: dict[Any, GraphFacts] = {}  # objectives whose next evaluation is eager

@@ -59,7 +59,7 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
         return evaluate_by_dask(graph)
     if client is None:
         key = key_of(graph)
-        if not stays(key, graph):
+        if not (is_worker or stays(key, graph)):  # a worker waits for no other task
             return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
         with blas.threads(graph.is_chain), reading_items(graph):
             return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))

@@ -93,9 +93,6 @@ class Timing(NamedTuple):
     rest: int = 1
 
 
-_measured: dict[Any, Timing] = {}
-
-
 class GraphKey(NamedTuple):
     """By which graphs of one program are known: the first and the last model, the bytes of the
     variables, the number of items, and the tasks that Dask would have."""
@@ -105,6 +102,10 @@ class GraphKey(NamedTuple):
     nbytes: int
     items: int
     tasks: int
+
+
+_measured: dict[GraphKey, Timing] = {}
+_latest: dict[Any, tuple[GraphKey, Timing]] = {}  # by the first and the last model
 
 
 def key_of(graph: Graph) -> GraphKey:
@@ -121,11 +122,26 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
     """Whether an evaluation runs in the calling thread. ``graph``: for one that was not measured
     yet; without it, such an evaluation does not."""
     known = _measured.get(key)
+    if known is None and graph is not None:
+        known = expected(key, graph)
+        if known is None:
+            return is_one_by_one(graph)
     if known is None:
-        return graph is not None and is_one_by_one(graph)
+        return False
     if known.waits:
         return False
     return known.seconds <= limit_of(key) or not (known.is_large or gains_always())
+
+
+def expected(key: GraphKey, graph: Graph) -> Timing | None:
+    """What a graph may take, from the latest one of its models with other data."""
+    latest = _latest.get((key.first, key.last))
+    if latest is None:
+        return None
+    (_, _, *before), timing = latest
+    sizes = zip(key[2:], before, strict=True)
+    factor = max([1.0, *[size / max(other, 1) for size, other in sizes]])
+    return timing._replace(seconds=factor * timing.seconds, is_large=is_large(graph))
 
 
 def gains_always() -> bool:
@@ -205,6 +221,7 @@ def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any
 
 
 def note(key: GraphKey, measured: Timing, result: Any) -> Any:
-    _measured[key] = measured
+    _measured[key], _latest[key.first, key.last] = measured, (key, measured)
     drop_oldest(_measured, MOST_KNOWN)
+    drop_oldest(_latest, MOST_KNOWN)
     return result

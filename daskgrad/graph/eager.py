@@ -35,27 +35,45 @@ class NotEagerError(Exception):
 
 
 class EagerCall:
-    """A call that has run: of a model, of a sum, or the addition of values.
+    """A call of a model that has run.
 
     ``outs``: the node of each leaf of the value; None for a leaf without derivative.
-    ``pull`` maps the cotangents of these to those of the ``sources``. ``is_run``: one model, which
-    runs beside no other; ``is_sum``: see ``expressions.is_sum``; ``is_addition``: of values.
+    ``sources``: the nodes that it has taken in. ``captured``, ``called``: see ``pullbacks``.
     """
 
-    __slots__ = ("is_addition", "is_run", "is_sum", "name", "outs", "pull", "sources")
+    __slots__ = ("called", "captured", "name", "outs", "sources")
 
+    is_run = True  # of one model, which runs beside no other
+    is_sum = False  # see ``expressions.is_sum``
+    is_addition = False  # of values
     outs: Sequence[OuterNode | None]
 
-    def __init__(
-        self,
-        name: str,
-        sources: Sequence[OuterNode],
-        pull: Callable[[tuple], Sequence[Any]] | None,
-        is_sum: bool = False,
-        is_addition: bool = False,
-    ):
-        self.name, self.sources, self.pull = name, sources, pull
-        self.is_run, self.is_sum, self.is_addition = not is_sum, is_sum, is_addition
+    def __init__(self, name: str, sources: Sequence[OuterNode], captured: Any, *called: Any):
+        self.name, self.sources = name, sources
+        self.captured, self.called = captured, called
+
+    def pull(self, leaves: tuple) -> list[Any]:
+        """The cotangents of the sources, from those of the value's leaves."""
+        pulled = pull_back(self.captured, Cotangent(leaves), *self.called)
+        return [one.leaves[0] for one in each_of(pulled)]
+
+    def release(self) -> None:
+        """Forgets residuals and values, once it has been pulled back."""
+        self.captured, self.called = None, ()
+        for out in self.outs:
+            if out is not None:
+                out.value = None
+
+
+class EagerAddition(EagerCall):
+    """An addition of values; ``called``: the number of the leaf that each source has added to."""
+
+    __slots__ = ()
+
+    is_run, is_sum, is_addition = False, True, True
+
+    def pull(self, leaves: tuple) -> list[Any]:
+        return [leaves[number] for number in self.called]
 
 
 class EagerTape:
@@ -82,7 +100,7 @@ class EagerTape:
         """Ends the circles of calls and the nodes of their values."""
         self.trace.close()
         for call in self._calls:
-            call.outs, call.sources, call.pull = (), (), None
+            call.outs, call.sources = (), ()
         self._calls.clear()
 
     def refuse(self, subject: str) -> NoReturn:
@@ -114,12 +132,8 @@ class EagerTape:
             return self.run(evaluate, model, call, inputs)
         active = actives(len(sources))
         captured = self.run(capture, model, call, active, inputs)
-
-        def pull(leaves: tuple) -> list[Any]:
-            pulled = pull_back(captured, Cotangent(leaves), model, call, active, inputs)
-            return [one.leaves[0] for one in each_of(pulled)]
-
-        return self.result(captured.value, EagerCall(model.name, sources, pull))
+        called = (captured, model, call, active, inputs)
+        return self.result(captured.value, EagerCall(model.name, sources, *called))
 
     def run(self, fun: Callable, *args: Any) -> Any:
         """Runs models."""
@@ -208,11 +222,7 @@ class EagerTape:
                     numbers.append(number)
         if not sources:
             return total
-
-        def pull(leaves: tuple) -> list[Any]:
-            return [leaves[number] for number in numbers]
-
-        return self.result(total, EagerCall(name, sources, pull, is_sum=True, is_addition=True))
+        return self.result(total, EagerAddition(name, sources, None, *numbers))
 
 
 PYTHONS = (float, complex)

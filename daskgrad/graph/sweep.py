@@ -35,7 +35,7 @@ class Sweep:
         """Whether no model runs beside another: see ``nodes.is_chain``."""
         before: Sequence[OuterNode | None] = ()
         for unit in self._order:
-            is_call = type(unit) is EagerCall
+            is_call = isinstance(unit, EagerCall)
             if is_call and unit.is_addition:
                 continue
             if not is_call and (unit not in self._members or unit.is_small):
@@ -45,9 +45,11 @@ class Sweep:
                 return False
             if before and not any([node in before for node in inputs]):
                 return False
-            is_itself = is_call or unit.is_selection or self._members[unit] == [unit]
-            is_itself = is_itself and (is_call or unit.is_selection or unit.is_operator)
-            before = unit.outs if is_call else (unit if is_itself else None,)
+            if is_call:
+                before = unit.outs
+            else:  # a joined expression is not the node that its consumers have taken in
+                is_alone = len(self._members[unit]) == 1 and unit.is_operator
+                before = (unit if is_alone or unit.is_selection else None,)
         return True
 
     @property
@@ -69,7 +71,7 @@ class Sweep:
         arrived[self._end].append(SEED.as_like(self._end.value))
         later = []
         for unit in reversed(self._order):
-            if type(unit) is EagerCall:
+            if isinstance(unit, EagerCall):
                 pull_call(unit, arrived)
             elif unit in self._members and unit in arrived:
                 if unit.is_small:
@@ -97,16 +99,12 @@ def pull_call(call: EagerCall, arrived: Arrived) -> None:
     if arrived.keys().isdisjoint(call.outs):
         return
     leaves = tuple([total(arrived.pop(out)) if out in arrived else None for out in call.outs])
-    assert call.pull is not None
     is_zero = cotangents.is_zero(leaves)
     pulled = [None] * len(call.sources) if is_zero else call.pull(leaves)
     pairs = list(zip(call.sources, pulled, strict=True))
     for source, cotangent in reversed(pairs) if call.is_addition else pairs:
         arrived[source].append(cotangent)
-    call.pull = None  # its residuals are free now, and so is the value
-    for out in call.outs:
-        if out is not None:
-            out.value = None
+    call.release()
 
 
 def units_below(end: OuterNode) -> list[Any]:
@@ -118,7 +116,7 @@ def units_below(end: OuterNode) -> list[Any]:
     while stack:
         unit = stack[-1]
         waiting = []
-        for node in unit.sources if type(unit) is EagerCall else unit.parents:
+        for node in unit.sources if isinstance(unit, EagerCall) else unit.parents:
             below = node.call or node
             if below not in done and (node.call or node.parents):
                 waiting.append(below)
@@ -136,7 +134,7 @@ def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[Ou
     members: dict[OuterNode, list[OuterNode]] = {}
     of_sums: set[OuterNode] = set()
     for unit in order:
-        if type(unit) is EagerCall:
+        if isinstance(unit, EagerCall):
             continue
         if unit.is_selection:
             members[unit] = [unit]
@@ -150,7 +148,7 @@ def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[Ou
         return members
     consumers: dict[OuterNode, list[Any]] = defaultdict(list)
     for unit in order:
-        for source in unit.sources if type(unit) is EagerCall else unit.parents:
+        for source in unit.sources if isinstance(unit, EagerCall) else unit.parents:
             consumers[source].append(unit)
     lasts: dict[Any, OuterNode] = {}
     joined: dict[OuterNode, list[OuterNode]] = {}

@@ -14,6 +14,18 @@ from daskgrad.sums.sources import Source
 from daskgrad.sums.zipping import Items
 
 
+class EagerSum(EagerCall):
+    """A sum that has run."""
+
+    __slots__ = ()
+
+    is_run, is_sum = False, True
+
+    def pull(self, leaves: tuple) -> list[Any]:
+        pulled = pull_back_block(self.captured, Cotangent(leaves), *self.called)
+        return [one.leaves[0] for one in each_of(pulled)]
+
+
 def eager_sum(
     tape: EagerTape, model: Model, items: Items, shared: tuple, template: Any, summation: str
 ) -> Any:
@@ -36,10 +48,5 @@ def eager_sum(
         tape.has_constant_calls = True
         return tape.run(evaluate_block, model, summand, first, inputs, *data)
     captured = tape.run(TracedSum(model, summand, inputs).capture, first, *data)
-
-    def pull(leaves: tuple) -> list[Any]:
-        args = (model, summand, first, inputs, None, *data)
-        pulled = pull_back_block(captured, Cotangent(leaves), *args)
-        return [one.leaves[0] for one in each_of(pulled)]
-
-    return tape.result(captured.value, EagerCall(model.name, sources, pull, is_sum=True))
+    called = (captured, model, summand, first, inputs, None, *data)
+    return tape.result(captured.value, EagerSum(model.name, sources, *called))

@@ -23,8 +23,9 @@ X = numpy.array([0.5, 1.2, -0.3])
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """No evaluation of another test is known."""
-    for module, name in ((eager, "_known"), (eager, "_refused"), (in_line, "_measured")):
-        monkeypatch.setattr(module, name, {})
+    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
     with dask.config.set({"daskgrad.inline.seconds": 60.0, "daskgrad.compile": False}):
         yield
 

@@ -67,7 +67,8 @@ def ways(models, evaluate, times):
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
-    monkeypatch.setattr(in_line, "_measured", {})
+    for known in ("_measured", "_latest"):
+        monkeypatch.setattr(in_line, known, {})
     with dask.config.set({"daskgrad.inline.seconds": 0.02, "num_workers": 2}):
         yield
 
@@ -189,6 +190,17 @@ def test_a_short_evaluation_stays_in_the_calling_thread(seconds, monkeypatch):
     with dask.config.set({"daskgrad.inline.seconds": seconds}):
         over = ways(models, lambda: Calls(models).over([numpy.ones(NUMBERS)] * N, 1.0), 3)
     assert over == ("DHH" if seconds == 60.0 else "DDD")
+
+
+def test_other_data_are_expected_to_take_as_long_for_each_item(monkeypatch):
+    models = Models(monkeypatch)
+    node = Calls(models)
+
+    def over(count):
+        return ways(models, lambda: node.over([numpy.ones(NUMBERS)] * count, 1.0), 1)
+
+    with dask.config.set({"daskgrad.inline.seconds": 2.5 * STEP}):
+        assert [over(count) for count in (2, 2, 3, 64)] == ["D", "H", "H", "D"]
 
 
 def test_a_chain_stays_in_the_calling_thread(monkeypatch):
