@@ -149,7 +149,8 @@ class EagerTape:
         """The arguments of a call with holes, and the nodes of the values that fill the holes."""
         if model.operator is None and find_hidden(ArrayBox, model.fun) is not None:
             self.refuse("a traced value in a model's function")
-        if not kwargs and USUAL.issuperset(map(type, args)):  # nearly always
+        is_usual = not kwargs and USUAL.issuperset(map(type, args))  # nearly always
+        if is_usual:
             leaves, structure = list(args), call_of_leaves(len(args)).structure
         else:
             leaves, spec = flatten((args, kwargs))
@@ -170,6 +171,8 @@ class EagerTape:
                 leaves[position] = None
             else:
                 leaves[position] = self._constant(leaf, f"an argument of model {model.name!r}")
+        if is_usual and len(numbers) == len(args):  # values alone, as in ``nodes.make_call``
+            return call_of_leaves(len(args)), list(numbers)
         return Call(tuple(leaves), structure, tuple(holes)), list(numbers)
 
     def _constant(self, leaf: Any, argument: str) -> Any:

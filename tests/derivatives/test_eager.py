@@ -133,7 +133,7 @@ def alike(x):
     """A container that is used in parts, in lists, by keyword."""
     p = {"a": x[:2] * 1.5, "b": [x[2], 2]}
     model = dg.delayed(lambda p, k=2.0: np.sum(p["a"]) * p["b"][0] ** p["b"][1] + k)
-    return model(p) + model(p, k=x[0])
+    return model(p) + model(p, k=x[0]) + dg.delayed(lambda p: p[0] ** 2)([x[1]])
 
 
 def unread(x):

@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import sys
 import threading
 from collections import Counter
 
@@ -639,10 +638,7 @@ PLAIN = [model.__wrapped__ for model in MODELS]
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_how_many_calls_a_node_costs_in_line(graph):
-    """Of the same model autograd alone makes 22 in the chain, 200 in the fan, 125 in layers.
-
-    From Python 3.12 on, which counts no comprehensions, ours may be fewer.
-    """
+    """Of the same model autograd alone makes 22 in the chain, 230 in the fan, 125 in layers."""
     program, most = GRAPHS[graph]
 
     def a_node(derivative, *models):
@@ -652,7 +648,7 @@ def test_how_many_calls_a_node_costs_in_line(graph):
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         found = a_node(dg.value_and_grad, dg.sum, *MODELS)
     least = a_node(autograd.value_and_grad, sum, *PLAIN)
-    assert (least if sys.version_info < (3, 12) else 0.9 * least) < found <= most
+    assert 0.9 * least < found <= most
 
 
 def parameters(count, energy, add):
@@ -660,9 +656,9 @@ def parameters(count, energy, add):
 
 
 HELD = {  # name: the graph of so many nodes, of an array or a list of them, and objects a node
-    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 20),
+    "chain": (lambda n: chained(n, squash, energy), lambda n: X, 23),
     "fan": (lambda n: fanned(n, energy, dg.sum), lambda n: X, 6),
-    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 35),
+    "layered": (lambda n: layers(n, mix, energy, dg.sum), lambda n: X, 38),
     "parameters": (lambda n: parameters(n, energy, dg.sum), lambda n: [X] * n, 10),
 }
 
