@@ -71,8 +71,12 @@ class EagerObjective:
     def __init__(
         self, fun: Callable, name: str, argnums: Argnums, has_aux: bool, sparse: RowsWanted
     ):
-        self._fun, self._name, self._argnums, self._has_aux = fun, name, argnums, has_aux
+        self._fun, self._name, self._argnums = fun, name, argnums
+        self._has_aux, self._sparse = has_aux, sparse
         self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux, sparse
+
+    def __reduce__(self) -> tuple:
+        return EagerObjective, (self._fun, self._name, self._argnums, self._has_aux, self._sparse)
 
     def _key_at(self, args: Sequence[Any]) -> tuple:
         """The key of calls on arguments of these sizes, with such data in the function."""
