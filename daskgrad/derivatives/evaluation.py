@@ -54,15 +54,15 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     is_worker = current_worker() is not None  # a task of the user's, not of a graph
     client = None if is_worker and not has_placed(graph) else active_client()
     seconds = seconds_in_line(graph, client)
+    if client is None:
+        key = key_of(graph)
+        if seconds and (is_worker or stays(key, graph)):  # a worker waits for no other task
+            with blas.threads(graph.is_chain), reading_items(graph):
+                return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
+        return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
     if not seconds:
         warn_of_shipping(graph, client)
         return evaluate_by_dask(graph)
-    if client is None:
-        key = key_of(graph)
-        if not (is_worker or stays(key, graph)):  # a worker waits for no other task
-            return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
-        with blas.threads(graph.is_chain), reading_items(graph):
-            return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
     from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
 
     direct = DirectSums(client)
