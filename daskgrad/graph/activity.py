@@ -121,7 +121,7 @@ def keeps_scalars(node: Node) -> bool:
     """Whether a node is elementwise, so that a scalar value needs scalar inputs."""
     if isinstance(node, CallNode):
         return node.model.operator is not None
-    return getattr(node, "is_elementwise", False)
+    return getattr(type(node), "is_elementwise", False)
 
 
 def leaves_in(node: Node) -> Sequence[Any]:

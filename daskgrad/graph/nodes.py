@@ -246,7 +246,7 @@ def make_call(
     holes = []
     objects = list(objects)
     for position, leaf in enumerate(leaves):
-        if isinstance(leaf, PLAIN):  # there may be thousands
+        if issubclass(type(leaf), PLAIN):  # there may be thousands
             continue
         node = as_node(leaf)
         if node is None:

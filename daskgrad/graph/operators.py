@@ -207,7 +207,8 @@ def require_no_out(node: Any, path: str, args: tuple, place: int | None) -> None
 
 def last_of(node: Any) -> Any:
     """The call that an expression stands for, or the node itself."""
-    return getattr(node, "stands_for", node)
+    last = getattr(node, "stands_for", None)
+    return node if last is None else last
 
 
 @functools.lru_cache(MOST_MODELS)
@@ -229,6 +230,7 @@ class ArrayOperators(metaclass=AnsweringType):
     value_here: Callable[[], Any]
     is_here = False
     is_stopped = False
+    stands_for: Any = None  # the call in the place of which an expression stands
 
     __add__, __radd__ = records(ADD)
     __sub__, __rsub__ = records(SUBTRACT)

@@ -612,9 +612,10 @@ def test_the_cotangents_of_items_take_the_memory_of_an_array():
 
 
 def calls_of(fun, *args):
-    """How many functions written in Python a call runs, once all is loaded."""
+    """How many functions written in Python a call runs, once all is loaded; the least of three,
+    since one may make a program."""
     fun(*args)
-    return len(functions_run(fun, *args))
+    return min([len(functions_run(fun, *args)) for _ in range(3)])
 
 
 def layers(count, mix, energy, add):

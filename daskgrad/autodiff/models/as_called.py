@@ -11,6 +11,7 @@ import copy
 import dis
 import functools
 import gc
+import itertools
 import sys
 import types
 import weakref
@@ -19,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,7 @@ MANY = 4096  # elements of a container that are compared
 MOST_CODES = 1024
 
 NUMBERS = frozenset((bool, int, float, complex, str, bytes, np.float64))
+OF_ITEMS = NUMBERS | {np.ndarray}
 BARE = NUMBERS | {type(None), type(...), slice, range, np.dtype}
 BARE |= {types.BuiltinFunctionType, np.ufunc, type(np.sum)}
 CONTAINERS = {list, tuple, dict, set, frozenset, deque}
@@ -63,6 +65,7 @@ COPYABLE = (set, bytearray, deque, np.void)
 
 PACKAGES = ("site-packages", "dist-packages")
 operators = lru_cache(MOST_CODES)(operators_of)
+IS_ARRAY, NBYTES = partial(is_, np.ndarray), attrgetter("nbytes")  # of thousands of items
 
 # -------------------------------------------------------------------------------------------------
 # Arrays: small ones are copied; large ones are locked while the user's function runs.
@@ -101,7 +104,7 @@ class LargeArrays:
 
     def __init__(self, arrays: Sequence[np.ndarray], name: str):
         self.arrays, self._name, self._place = arrays, name, place_here()
-        recording, nbytes = running(), sum([array.nbytes for array in arrays])
+        recording, nbytes = running(), sum(map(NBYTES, arrays))
         self._looks: Callable[[Sequence[Any]], Any] = samples_of
         if nbytes <= JOINED and len(arrays) > 1:
             self._looks = bytes_of
@@ -183,12 +186,11 @@ def taken_items(items: Any, name: str) -> tuple[Any, Sequence[LargeArrays], Sequ
         return items, (), ()
     leaves = usual_leaves(items)
     leaves = flatten(items)[0] if leaves is None else list(leaves)
-    others = [leaf for leaf in leaves if type(leaf) not in NUMBERS]
-    arrays = [leaf for leaf in others if type(leaf) is np.ndarray]
+    arrays = list(itertools.compress(leaves, map(IS_ARRAY, map(type, leaves))))
     objects: Sequence[Any] = ()
-    if len(others) > len(arrays):
-        objects = [leaf for leaf in others if type(leaf) is not np.ndarray][:FEW]
-    if len(leaves) <= FEW and sum([array.nbytes for array in arrays]) <= SMALL:
+    if not OF_ITEMS.issuperset(map(type, leaves)):
+        objects = [leaf for leaf in leaves if type(leaf) not in OF_ITEMS][:FEW]
+    if len(leaves) <= FEW and sum(map(NBYTES, arrays)) <= SMALL:
         if {np.ndarray}.issuperset(map(type, items)):
             return [copy_of(array) for array in arrays], (), ()
         return map_leaves(taken, items), (), objects

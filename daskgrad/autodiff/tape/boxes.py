@@ -98,6 +98,7 @@ def integer_pullback(g: Any) -> tuple:
 TRACERS = ("daskgrad", "autograd")
 LIBRARIES = ("numpy", "scipy", "pandas", "xarray")
 SEEING_BOXES = (*TRACERS, *LIBRARIES[1:])  # whatever types the values have
+INNER = frozenset((*TRACERS, *LIBRARIES))  # packages whose frames are none of the user's
 
 
 live: dict[int, Any] = {}  # the operands of traces that have not ended, by the numbers of these
@@ -130,13 +131,15 @@ def place_in_model() -> str:
 
 
 def place_here() -> tuple[str, int] | None:
-    places = (place_of(frame) for frame, _ in traceback.walk_stack(sys._getframe(1)))
-    return next((place for place in places if place is not None), None)
+    frame: Any = sys._getframe(1)
+    while frame is not None and package_of(frame) in INNER:
+        frame = frame.f_back
+    return None if frame is None else place_of(frame)
 
 
 def place_of(frame: Any, line: int | None = None) -> tuple[str, int] | None:
     """The file and line of a frame, unless it is the tracer's or a library's."""
-    if package_of(frame) in (*TRACERS, *LIBRARIES):
+    if package_of(frame) in INNER:
         return None
     return frame.f_code.co_filename, line or frame.f_lineno
 
@@ -263,7 +266,7 @@ def advice_here(method: str = "") -> str:
 
 def libraries_here() -> list[FrameType]:
     """The frames of the library that looks into a box or node now, the innermost first."""
-    return library_frames([frame for frame, _ in traceback.walk_stack(sys._getframe(1))])[::-1]
+    return library_frames(frame for frame, _ in traceback.walk_stack(sys._getframe(1)))[::-1]
 
 
 def frames_of(error: Exception) -> list[FrameType]:
@@ -362,8 +365,9 @@ class ArrayBox(Autograds, metaclass=AnsweringType):
     __class__ = property(asked_class)
 
     def class_of_value(self) -> type:
-        value = inmost(self)
-        return value.class_of_value() if isinstance(value, ArrayBox) else type(value)
+        value: Any = inmost(self)
+        is_recorded = hasattr(type(value), "class_of_value")
+        return value.class_of_value() if is_recorded else type(value)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         """As an object of its own class; pickle would ask for the value's."""

@@ -101,11 +101,14 @@ def answer(fun: Any) -> None:
                 drop_oldest(_known, MOST_KNOWN)
         return
     try:
-        known = _links.get(fun)
-        if known is None or not all([link.is_there() for link in known]):
+        if not are_there(_links.get(fun)):
             _links[fun] = follow(fun)
     except TypeError:  # it has no weak references, or no hash
         follow(fun)
+
+
+def are_there(links: list[Link] | None) -> bool:
+    return links is not None and all([link.is_there() for link in links])
 
 
 def is_known(fun: types.FunctionType) -> bool:
@@ -124,6 +127,8 @@ def asks_here(thing: Any) -> bool:
     kind = type(thing)
     if kind is types.FunctionType:
         return is_known(thing) and not thing.__closure__ and not thing.__defaults__
+    if kind is functools.partial:
+        return are_there(_links.get(thing))
     return kind in PLAIN or kind.__module__.startswith("daskgrad.")
 
 

@@ -90,8 +90,12 @@ def error_if(condition, value):
 NUMBERS = {
     "float": Hostile(lambda x: float(getval(x)[0]) * np.sum(x), TAPE),
     "float of a box": Hostile(
-        lambda x: np.sum(x) * (float(x[0]) if hasattr(x[0], "__float__") else 1.0)
+        lambda x: np.sum(x) * (float(x[0]) if hasattr(x[0], "__float__") else 1.0), TAPE
     ),
+    "isinstance of a box": Hostile(
+        lambda x: np.sum(x) * (2.0 if isinstance(x, np.ndarray) else 1.0)
+    ),
+    "the type of a box": Hostile(lambda x: np.sum(x) * (2.0 if type(x) is np.ndarray else 1.0)),
     "float of data": Hostile(lambda x, a: np.sum(x) * float(a), TAPE, late(2.0, 3.0)),
     "an index": Hostile(lambda x, a: np.sum(x) * [0.0, 0.0, 1.0, 2.0][a], PROGRAM, places),
     "a slice up to data": Hostile(lambda x, a: np.sum(x[:a]), PROGRAM, places),
@@ -199,10 +203,10 @@ def written_data(x, data):
 
 
 IN_PLACE = {
-    "a refilled buffer": Hostile(refilled, TAPE),
-    "a refilled index": Hostile(refilled_index, TAPE),
-    "a refilled list": Hostile(refilled_list, TAPE),
-    "a refilled view with gaps": Hostile(refilled_gap, TAPE),
+    "a refilled buffer": Hostile(refilled),
+    "a refilled index": Hostile(refilled_index),
+    "a refilled list": Hostile(refilled_list),
+    "a refilled view with gaps": Hostile(refilled_gap),
     "data are changed": Hostile(changed_data, TAPE, rows),
     "data are copied and changed": Hostile(written_data, TAPE, rows),
 }

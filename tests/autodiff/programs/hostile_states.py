@@ -144,9 +144,6 @@ UNSEEN = {
         ERROR,
         before=at_last(lambda number: file.write_text(str(number))),
     ),
-    "a counter, late": Hostile(
-        lambda x: np.sum(x) * (2.0 if count() > LATE else 1.0), ERROR, before=set_unseen
-    ),
 }
 
 # ----------------------------------------------------------------- what changes at each call
@@ -176,6 +173,9 @@ cache = {}
 
 AT_EACH_CALL = {
     "a counter": Hostile(lambda x: np.sum(x) * count(), TAPE, before=set_unseen),
+    "a counter, late": Hostile(
+        lambda x: np.sum(x) * (2.0 if count() > LATE else 1.0), TAPE, before=set_unseen
+    ),
     "NumPy's random numbers": Hostile(
         lambda x: np.sum(x) * np.random.random(), TAPE, before=np.random.seed
     ),
