@@ -182,7 +182,7 @@ class EagerObjective:
                 tape.refuse("an output without derivative")
             return np.float64(output), {}
         require_real_scalar(end.value, self._name)
-        value, sweep = np.asarray(end.value)[()], Sweep(end)
+        value, sweep = np.asarray(end.value)[()], Sweep(end, tape.run)
         is_chain = sweep.is_chain and not tape.has_constant_calls
         is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
         if is_other or not sweep.is_as_moved:

@@ -80,17 +80,12 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 
 class Timing(NamedTuple):
-    """What the last evaluation of a graph took.
-
-    ``seconds``: of processors. ``is_large``: it has large arrays. ``waits``: for how many
-    evaluations from now on its models count as waiting, for a file or a service; ``rest``: for
-    how many the next time that they do.
-    """
+    """What the last evaluation of a graph took: ``seconds`` of processors. ``is_large``: it has
+    large arrays. ``waits``: its models wait, for a file or a service."""
 
     seconds: float
     is_large: bool
-    waits: int = 0
-    rest: int = 1
+    waits: bool = False
 
 
 class GraphKey(NamedTuple):
@@ -109,13 +104,19 @@ _latest: dict[Any, tuple[GraphKey, Timing]] = {}  # by the first and the last mo
 
 
 def key_of(graph: Graph) -> GraphKey:
-    models = [node.model for node in graph.order if node.model is not None]
-    sums = [node.items for node in graph.order if isinstance(node, ReductionNode)]
-    tasks = len(graph.order) + sum([len(items.firsts) for items in sums])
-    leaves = [leaf for node in graph.order if isinstance(node, Variable) for leaf in node.leaves]
-    items = sum([items.count for items in sums])
+    models: list[Any] = []
+    size = items = 0
+    tasks = len(graph.order)
+    for node in graph.order:  # a loop: it costs a little for every node
+        if node.model is not None:
+            models.append(node.model)
+        if type(node) is Variable:
+            size += nbytes(node.leaves)
+        elif type(node) is ReductionNode:
+            items += node.items.count
+            tasks += len(node.items.firsts)
     first, last = (identity(models[0]), identity(models[-1])) if models else (None, None)
-    return GraphKey(first, last, nbytes(leaves), items, NODE_TASKS * tasks)
+    return GraphKey(first, last, size, items, NODE_TASKS * tasks)
 
 
 def stays(key: GraphKey, graph: Graph | None = None) -> bool:
@@ -174,22 +175,29 @@ def is_large(graph: Graph) -> bool:
 
 
 class Stopwatch:
-    """The time that this thread takes since it was made."""
+    """The time since it was made; ``processor``: of this thread's processor, or of all."""
 
-    __slots__ = ("_begin", "_busy", "_preemptions")
+    __slots__ = ("_begin", "_preemptions", "_processor", "_processor_begin")
 
-    def __init__(self) -> None:
-        self._begin, self._busy = clock.seconds(), clock.thread_seconds()
+    def __init__(self, processor: Callable[[], float]) -> None:
+        self._processor = processor
+        self._begin, self._processor_begin = clock.seconds(), processor()
         self._preemptions = clock.preemptions()
 
-    def busy(self) -> float:
-        """The seconds of its processor."""
-        return clock.thread_seconds() - self._busy
+    def seconds(self) -> float:
+        """The seconds of processors."""
+        return self._processor() - self._processor_begin
+
+    def is_longer(self, limit: float) -> bool:
+        return clock.seconds() - self._begin > limit
 
     def waits(self) -> bool:
-        """Whether it waits for more than half of the time, and nobody takes its processor."""
-        is_preempted = clock.preemptions() > self._preemptions
-        return not is_preempted and 2.0 * self.busy() < clock.seconds() - self._begin
+        """Whether no processor is used for more than half of the time."""
+        return self.is_longer(2.0 * self.seconds())
+
+    def is_preempted(self) -> bool:
+        """Whether others have taken this thread's processor."""
+        return clock.preemptions() > self._preemptions
 
 
 def limit_of(key: GraphKey) -> float:
@@ -199,25 +207,24 @@ def limit_of(key: GraphKey) -> float:
 
 def run_here(key: GraphKey, evaluate: Callable[[], Any], is_large: Callable[[], bool]) -> Any:
     """The result of an evaluation in this thread, which is measured."""
-    watch, begin = Stopwatch(), clock.seconds()
+    watch = Stopwatch(clock.thread_seconds)
     result = evaluate()
-    seconds, rest = watch.busy(), 1
-    if clock.seconds() - begin <= limit_of(key):  # nearly always
-        return note(key, Timing(seconds, False), result)
-    before = _measured.get(key)
-    waits = watch.waits()
-    rest = 2 * before.rest if waits and before is not None else 1
-    return note(key, Timing(seconds, is_large(), rest if waits else 0, rest), result)
+    if not watch.is_longer(limit_of(key)):  # nearly always
+        return note(key, Timing(watch.seconds(), False), result)
+    waits = watch.waits() and not watch.is_preempted()
+    return note(key, Timing(watch.seconds(), is_large(), waits), result)
 
 
 def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any:
-    """The result of an evaluation by one of Dask's local schedulers, which is measured."""
-    begin = clock.processor_seconds()
+    """The result of an evaluation by one of Dask's local schedulers, which is measured.
+
+    Models that have waited in the calling thread do so until the processors are busy.
+    """
+    watch, before = Stopwatch(clock.processor_seconds), _measured.get(key)
     result = evaluate()
-    seconds, before = clock.processor_seconds() - begin, _measured.get(key)
-    is_heavy = seconds > limit_of(key) and is_large(graph)
-    waits, rest = (0, 1) if before is None else (max(before.waits - 1, 0), before.rest)
-    return note(key, Timing(seconds, is_heavy, waits, rest), result)
+    waits = before is not None and before.waits and watch.waits()
+    is_heavy = watch.seconds() > limit_of(key) and is_large(graph)
+    return note(key, Timing(watch.seconds(), is_heavy, waits), result)
 
 
 def note(key: GraphKey, measured: Timing, result: Any) -> Any:

@@ -17,7 +17,6 @@ from daskgrad.autodiff.models.as_called import (
     LargeArrays,
     Seen,
     as_called,
-    eager_tape,
     running,
     seen_by,
     taken,
@@ -86,8 +85,9 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
     changed: tuple[ChangeInPlace, ...] = ()
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
-        if (tape := eager_tape()) is not None:
-            tape.refuse(f"the node {name!r}")
+        recording = running()
+        if recording is not None and recording.eager is not None and not inside_model():
+            recording.eager.refuse(f"the node {name!r}")
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)

@@ -5,7 +5,7 @@ cotangents of a value along a tree. The sweep does so, too: its bits are the gra
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from daskgrad.autodiff.models.captured import owner
@@ -23,10 +23,10 @@ Arrived = dict[OuterNode, list[Any]]  # the cotangents from the uses of each val
 
 
 class Sweep:
-    """The way back from the node of the output."""
+    """The way back from the node of the output; ``run`` runs models."""
 
-    def __init__(self, end: OuterNode):
-        self._end = end
+    def __init__(self, end: OuterNode, run: Callable):
+        self._end, self._run = end, run
         self._order = units_below(end)
         self._members = expressions(self._order, end)
 
@@ -72,7 +72,7 @@ class Sweep:
         later = []
         for unit in reversed(self._order):
             if isinstance(unit, EagerCall):
-                pull_call(unit, arrived)
+                pull_call(unit, arrived, self._run)
             elif unit in self._members and unit in arrived:
                 if unit.is_small:
                     later.append(unit)
@@ -95,12 +95,12 @@ def total(terms: list[Any]) -> Any:
     return pairwise([(term,) for term in terms[::-1]], cotangents.add)[0]
 
 
-def pull_call(call: EagerCall, arrived: Arrived) -> None:
+def pull_call(call: EagerCall, arrived: Arrived, run: Callable) -> None:
     if arrived.keys().isdisjoint(call.outs):
         return
     leaves = tuple([total(arrived.pop(out)) if out in arrived else None for out in call.outs])
     is_zero = cotangents.is_zero(leaves)
-    pulled = [None] * len(call.sources) if is_zero else call.pull(leaves)
+    pulled = [None] * len(call.sources) if is_zero else run(call.pull, leaves)
     pairs = list(zip(call.sources, pulled, strict=True))
     for source, cotangent in reversed(pairs) if call.is_addition else pairs:
         arrived[source].append(cotangent)

@@ -409,11 +409,9 @@ def build_summed(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -
     return [node.build_pick(tasks, "forward", without_items, block) for block in blocks]
 
 
-def build_captured_sum(
-    node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any], are_all: bool = True
-) -> Any:
-    """The task that adds up blocks; ``are_all``: these are all blocks."""
-    total = build_sum(node, tasks, summed, "forward", add_captured, are_all=are_all)
+def build_captured_sum(node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any]) -> Any:
+    """The task that adds up blocks."""
+    total = build_sum(node, tasks, summed, "forward", add_captured)
     return tasks.keep("forward", node.key_name, total)
 
 
