@@ -181,7 +181,7 @@ class EagerTape:
             return leaf._value
         if isinstance(leaf, Elsewhere) or is_collection(leaf):
             self.refuse("an argument that is not in this process")
-        if isinstance(leaf, np.ndarray):
+        if type(leaf) is np.ndarray or (isinstance(leaf, np.ndarray) and leaf.nbytes > HEAVY):
             array, large = taken_array(leaf, argument)
             self.largest = max(self.largest, leaf.nbytes)
             if large is not None:

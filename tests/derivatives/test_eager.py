@@ -264,6 +264,23 @@ def test_what_only_a_later_call_does_is_recorded(eagerly):
             assert result.tobytes() == gradient(X).tobytes()
 
 
+def test_nobody_writes_into_a_value_that_a_pullback_needs(eagerly):
+    looks = [False]
+
+    def objective(x):
+        y = doubled(x)
+        result = total(product(y, 2.0))
+        for value in (x, y) if looks[0] else ():
+            dg.value(value)[0] = 9.0
+        return result
+
+    gradient = dg.grad(objective)
+    expected = gradient(X)
+    looks[0] = True
+    assert gradient(X).tobytes() == expected.tobytes()
+    assert eagerly == [True]
+
+
 def test_pairs_storage_and_several_arguments(eagerly):
     def objective(p, k, y):
         value = summed(p["a"], y) * k
