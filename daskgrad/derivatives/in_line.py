@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import dask
 import dask.base
 import dask.threaded
+import numpy as np
 from dask.callbacks import Callback
 from dask.local import get_sync
 from distributed import Client
@@ -169,7 +170,8 @@ def is_large(graph: Graph) -> bool:
             leaves: Any = [flatten(field[:1])[0] for field in node.items.here(0, 1)]
         else:
             leaves = [leaves_in(node)]
-        if any([getattr(leaf, "nbytes", 0) >= LARGE for field in leaves for leaf in field]):
+        arrays = [leaf for field in leaves for leaf in field if isinstance(leaf, np.ndarray)]
+        if any([array.nbytes >= LARGE for array in arrays]):
             return True
     return False
 
