@@ -54,7 +54,7 @@ MOST_KNOWN = 1024  # functions
 
 
 class GraphFacts(NamedTuple):
-    """What an eager evaluation needs to know, from a recorded one.
+    """The things that an eager evaluation needs to know, from a recorded one.
 
     ``measured``: where times are kept. ``is_chain``: no model ran beside another, so that BLAS had
     all of its threads. ``takes_apart``: see ``EagerTape``.
@@ -84,7 +84,7 @@ class EagerObjective:
         return self._key, tuple([size_of(thing) for thing in (*args, *data)])
 
     def known(self, args: Sequence[Any]) -> GraphFacts | None:
-        """What the next evaluation needs to know; None if it is to be recorded."""
+        """The facts for the next evaluation; None if it is to be recorded."""
         known = _known.get(self._key_at(args))
         if known is None or not is_in_line() or observers.observers or inside_model():
             return None
@@ -200,7 +200,7 @@ def size_of(thing: Any) -> int:
 
 
 _known: dict[Any, GraphFacts] = {}  # objectives whose next evaluation is eager
-_refused: dict[Any, GraphFacts] = {}  # and objectives of which eager evaluations were refused
+_refused: dict[Any, GraphFacts] = {}  # and objectives that had to be recorded
 
 
 def take(arrived: dict[Any, Cotangent], node: Any) -> Any:
@@ -216,7 +216,7 @@ def plain_leaf(leaf: Any) -> Any:
 
 
 def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
-    """What is known of an evaluation; None if an eager one could not do all that it has done."""
+    """The facts of an evaluation; None if an eager one could not do all that it has done."""
     if recorded.has_computed or not is_in_line():
         return None
     if not all(map(is_usual, graph.order)):

@@ -81,7 +81,7 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 
 class Timing(NamedTuple):
-    """What the last evaluation of a graph took: ``seconds`` of processors. ``is_large``: it has
+    """The time of the last evaluation of a graph: ``seconds`` of processors. ``is_large``: it has
     large arrays. ``waits``: its models wait, for a file or a service."""
 
     seconds: float
@@ -136,7 +136,7 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
 
 
 def expected(key: GraphKey, graph: Graph) -> Timing | None:
-    """What a graph may take, from the latest one of its models with other data."""
+    """The time that a graph may take, from the latest one of its models with other data."""
     latest = _latest.get((key.first, key.last))
     if latest is None:
         return None

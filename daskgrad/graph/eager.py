@@ -31,7 +31,7 @@ USUAL = {ArrayBox, np.ndarray, *NUMBERS}
 
 
 class NotEagerError(Exception):
-    """What an eager evaluation cannot do; a recorded one can, or has an error that explains it."""
+    """An eager evaluation cannot do this; a recorded one can, or has an error that explains it."""
 
 
 class EagerCall:
@@ -53,7 +53,7 @@ class EagerCall:
         self.captured, self.called = captured, called
 
     def pull(self, leaves: tuple) -> list[Any]:
-        """The cotangents of the sources, from those of the value's leaves."""
+        """The cotangents of the sources, from the cotangents of the value's leaves."""
         pulled = pull_back(self.captured, Cotangent(leaves), *self.called)
         return [one.leaves[0] for one in each_of(pulled)]
 
@@ -249,7 +249,7 @@ _actives: list[tuple[Active, ...]] = []
 
 
 def actives(count: int) -> tuple[Active, ...]:
-    """So many inputs, all of which are differentiated; one object for each number."""
+    """So many inputs, which are all differentiated; one object for each number."""
     while len(_actives) <= count:
         _actives.append(tuple([Active(n, False) for n in range(len(_actives))]))
     return _actives[count]

@@ -257,7 +257,7 @@ running = _RUNNING.get
 
 
 def eager_tape() -> Any:
-    """What runs the models that are called now; None if calls are recorded."""
+    """The tape of an eager evaluation, which runs models now; None if calls are recorded."""
     recording = running()
     return None if recording is None or inside_model() else recording.eager
 

@@ -1,4 +1,4 @@
-"""Outer traces: of functions that call models, each of which runs when it is called.
+"""Outer traces: of functions that call models, while these run when they are called.
 
 A model has a tape of its own. The outer trace has a node for each call of NumPy between models, for
 each variable, and for each array or number that a call of a model has returned.
