@@ -77,16 +77,6 @@ class Graph:
             if source in self.active and self._is_watched(source)
         }
 
-    @property
-    def is_one_call(self) -> bool:
-        """Whether it is a single active call of a model on variables."""
-        return (
-            type(self.output) is CallNode
-            and self.output in self.active
-            and not self.extras
-            and all(isinstance(source, Variable) for source in self.output.inputs)
-        )
-
     @functools.cached_property
     def is_chain(self) -> bool:
         """Whether no model runs beside another, so that BLAS keeps its threads."""

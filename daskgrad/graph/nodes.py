@@ -17,15 +17,16 @@ from daskgrad.autodiff.models.as_called import (
     LargeArrays,
     Seen,
     as_called,
+    running,
     seen_by,
     taken,
     taken_array,
 )
-from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.model import Call, Model, inside_model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
 from daskgrad.autodiff.rules.twins import as_array
-from daskgrad.autodiff.tape.boxes import place_here
+from daskgrad.autodiff.tape.boxes import ArrayBox, place_here
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
@@ -84,6 +85,9 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
     changed: tuple[ChangeInPlace, ...] = ()
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
+        recording = running()
+        if recording is not None and recording.eager is not None and not inside_model():
+            recording.eager.refuse(f"the node {name!r}")
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
@@ -293,6 +297,8 @@ class OnlyItems:
 
 def require_no_node_in(leaf: Any, where: str) -> None:
     """Raises if a leaf hides a node, which would be a constant, with a zero derivative."""
+    if type(leaf) is ArrayBox and not inside_model():  # of an eager evaluation in another thread
+        raise TypeError(f"{where} is {leaf!r}, a traced value of another thread or evaluation")
     if isinstance(leaf, OnlyItems):
         raise TypeError(
             f"{where} is {describe(leaf)}, whose items models get one by one; sum over it with "
@@ -341,6 +347,8 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], where: str) -> None:
 
 def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
     """Dask's graph of the outputs' values, and the values' keys."""
+    if (recording := running()) is not None:
+        recording.has_computed = True
     tasks = TaskGraph()
     for node in outputs:
         if node.changed and usable(node) is not node:
