@@ -1,4 +1,4 @@
-"""Three posteriors, whose means are known from long runs of another sampler.
+"""Four posteriors, whose means are known from long runs of another sampler.
 
 Data, models, means and their Monte Carlo errors are from posteriordb (M. Magnusson et al., AISTATS
 2025; BSD 3-clause license).
@@ -43,6 +43,16 @@ def bushes(p, weight, diam1, diam2, canopy_height, total_height, group):
     return np.sum(likelihood) + p["log_sigma"]
 
 
+def autoregression(p, y):
+    beta, sigma = p["beta"], np.exp(p["log_sigma"])
+    expected = p["alpha"]
+    for lag in range(1, 6):
+        expected = expected + beta[lag - 1] * y[5 - lag : -lag]
+    prior = norm.logpdf(p["alpha"], 0, 10) + np.sum(norm.logpdf(beta, 0, 10))
+    prior = prior - np.log1p((sigma / 2.5) ** 2)
+    return np.sum(norm.logpdf(y[5:], expected, sigma)) + prior + p["log_sigma"]
+
+
 MODELS = {  # the log density, a start, and the parameters whose means are known
     "eight schools": (
         schools,
@@ -54,6 +64,11 @@ MODELS = {  # the log density, a start, and the parameters whose means are known
         bushes,
         {"beta": np.zeros(6), "log_sigma": 0.0},
         lambda beta, log_sigma: [*beta, np.exp(log_sigma)],
+    ),
+    "autoregression": (
+        autoregression,
+        {"alpha": 0.0, "beta": np.zeros(5), "log_sigma": 0.0},
+        lambda alpha, beta, log_sigma: [alpha, *beta, np.exp(log_sigma)],
     ),
 }
 
