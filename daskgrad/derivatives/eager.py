@@ -14,19 +14,25 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.as_called import UsersRun
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import Model, identity, inside_model
+from daskgrad.autodiff.models.tracing import SEED
 from daskgrad.autodiff.tape.boxes import ArrayBox
 from daskgrad.autodiff.tape.numpy_warnings import naming
+from daskgrad.autodiff.tape.outer import OuterNode
 from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
-from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
-from daskgrad.autodiff.values.memory import of_its_own
+from daskgrad.autodiff.values.descriptions import (
+    argument_name,
+    is_integer,
+    is_number,
+    require_pair,
+)
+from daskgrad.autodiff.values.memory import of_its_own, row_major
 from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
 from daskgrad.derivatives.in_line import LARGE, GraphKey, key_of, run_here, stays
 from daskgrad.derivatives.inputs import (
     Argnums,
-    RowsWanted,
     require_argnums,
     require_derivative,
     require_no_node,
@@ -65,18 +71,27 @@ class GraphFacts(NamedTuple):
     takes_apart: bool
 
 
-class EagerObjective:
-    """Value and gradient of a function, by eager evaluations if these can do it."""
+class EagerArgument(NamedTuple):
+    """An argument to differentiate; ``nodes``: of its leaves, None without derivative."""
 
-    def __init__(
-        self, fun: Callable, name: str, argnums: Argnums, has_aux: bool, sparse: RowsWanted
-    ):
-        self._fun, self._name, self._argnums = fun, name, argnums
-        self._has_aux, self._sparse = has_aux, sparse
-        self._key = identity(Model(fun, name)), tuple(np.ravel(argnums)), has_aux, sparse
+    number: int
+    name: str
+    leaves: list[Any]
+    structure: Any
+    boxed: Any
+    nodes: list[Any]
+
+
+class EagerFunction:
+    """A function whose models can run when they are called; ``options``: of its derivative."""
+
+    def __init__(self, fun: Callable, name: str, argnums: Argnums, *options: Any):
+        self._fun, self._name, self._argnums, self._options = fun, name, argnums, options
+        numbers = (argnums,) if is_integer(argnums) else tuple(argnums)
+        self._key = identity(Model(fun, name)), numbers, *options
 
     def __reduce__(self) -> tuple:
-        return EagerObjective, (self._fun, self._name, self._argnums, self._has_aux, self._sparse)
+        return type(self), (self._fun, self._name, self._argnums, *self._options)
 
     def key_at(self, args: Sequence[Any]) -> tuple:
         """The key of calls on arguments of these sizes, with such data in the function."""
@@ -102,24 +117,25 @@ class EagerObjective:
             _known[key] = known
             drop_oldest(_known, MOST_KNOWN)
 
-    def value_and_gradients(
-        self, key: tuple, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
-    ) -> tuple[Any, Any, list[Any]] | None:
-        """The value, the auxiliary and the gradients; None if the evaluation is to be recorded.
+    def _run(
+        self, key: tuple, known: GraphFacts, tape: EagerTape, evaluate: Callable[[], Any]
+    ) -> Any:
+        """The result of an evaluation; None if it is to be recorded.
 
         An error of a model is raised. After any other error the function is recorded, which may
         serve it, and has errors of its own.
         """
-        tape = EagerTape(known.takes_apart)
         recording = UsersRun(tape)
 
-        def evaluate() -> Any:
+        def evaluate_with_names() -> Any:
             with blas.threads(known.is_chain):
-                return naming(self._evaluate, tape, known, args, kwargs, out)
+                return naming(evaluate)
 
         try:
             return run_here(
-                known.measured, lambda: recording.run(evaluate), lambda: tape.largest >= LARGE
+                known.measured,
+                lambda: recording.run(evaluate_with_names),
+                lambda: tape.largest >= LARGE,
             )
         except Exception as error:
             if error is tape.failure:
@@ -127,6 +143,77 @@ class EagerObjective:
             _refused[key] = _known.pop(key, known)
             drop_oldest(_refused, MOST_KNOWN)
             return None
+
+    def _arguments(self, tape: EagerTape, args: Sequence[Any], copy: bool) -> list[EagerArgument]:
+        """The arguments to differentiate, in boxes."""
+        arguments, name = [], self._name
+        for number in require_argnums(self._argnums, len(args), name):
+            argument = argument_name(self._fun, number)
+            require_no_node(args[number], argument)
+            require_derivative(args[number], argument, name)
+            leaves, structure = flatten(args[number])
+            leaves = [checked_leaf(leaf, argument, copy) for leaf in leaves]
+            boxes = [tape.variable(leaf) if is_differentiable(leaf) else leaf for leaf in leaves]
+            nodes = [box._node if type(box) is ArrayBox else None for box in boxes]
+            boxed = unflatten(structure, boxes)
+            arguments.append(EagerArgument(number, argument, leaves, structure, boxed, nodes))
+        return arguments
+
+    def _output(
+        self,
+        tape: EagerTape,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        arguments: Sequence[EagerArgument],
+    ) -> Any:
+        """The output of the function, in boxes."""
+        values = list(args)
+        for argument in arguments:
+            values[argument.number] = argument.boxed
+        answer(self._fun)
+        answer_arguments(values)
+        return tape.trace.run(lambda: self._fun(*values, **kwargs))
+
+    def _sweep(
+        self, tape: EagerTape, known: GraphFacts, ends: Sequence[OuterNode], is_kept: bool = False
+    ) -> Sweep:
+        """The way back from the nodes of the output's leaves."""
+        sweep = Sweep(ends, tape.run, is_kept)
+        is_chain = sweep.is_chain and not tape.has_constant_calls
+        is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
+        if is_other or not sweep.is_as_moved:
+            tape.refuse("another order of models")
+        tape.require_unchanged()
+        return sweep
+
+    def _gradients(
+        self, arguments: Sequence[EagerArgument], arrived: dict[OuterNode, Cotangent]
+    ) -> list[Any]:
+        """The gradients, from the cotangents that have arrived at variables; warns of arguments
+        without any."""
+        gradients, independent = [], []
+        for argument in arguments:
+            leaves = tuple([take(arrived, node) for node in argument.nodes])
+            if cotangents.is_zero(leaves):
+                independent.append(argument.name)
+            gradients.append(cotangents.gradient(argument.leaves, argument.structure, leaves))
+        warn_of_independent(independent, self._name)
+        return gradients
+
+
+class EagerObjective(EagerFunction):
+    """Value and gradient of a function, by eager evaluations if these can do it; its options are
+    ``has_aux`` and the rows that are wanted."""
+
+    def value_and_gradients(
+        self, key: tuple, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+    ) -> tuple[Any, Any, list[Any]] | None:
+        """The value, the auxiliary and the gradients; None if the evaluation is to be recorded."""
+        tape = EagerTape(known.takes_apart)
+        try:
+            return self._run(
+                key, known, tape, lambda: self._evaluate(tape, known, args, kwargs, out)
+            )
         finally:
             tape.close()
 
@@ -138,41 +225,22 @@ class EagerObjective:
         kwargs: dict[str, Any],
         out: Any,
     ) -> tuple[Any, Any, list[Any]]:
-        name, arguments, variables = self._name, list(args), []
-        for number in require_argnums(self._argnums, len(args), name):
-            argument = argument_name(self._fun, number)
-            require_no_node(args[number], argument)
-            require_derivative(args[number], argument, name)
-            leaves, structure = flatten(args[number])
-            leaves = [checked_leaf(leaf, argument, copy=False) for leaf in leaves]
-            boxes = [tape.variable(leaf) if is_differentiable(leaf) else leaf for leaf in leaves]
-            arguments[number] = unflatten(structure, boxes)
-            nodes = [box._node if type(box) is ArrayBox else None for box in boxes]
-            variables.append((argument, leaves, structure, nodes))
+        arguments, has_aux = self._arguments(tape, args, copy=False), self._options[0]
         if out is not None:
-            primals = [unflatten(structure, leaves) for _, leaves, structure, _ in variables]
-            require_storage(out, primals, self._argnums, (args, kwargs), name)
-        answer(self._fun)
-        answer_arguments(arguments)
-        output, aux = tape.trace.run(lambda: self._fun(*arguments, **kwargs)), None
-        if self._has_aux:
-            output, aux = require_pair(output, name)
+            primals = [unflatten(one.structure, one.leaves) for one in arguments]
+            require_storage(out, primals, self._argnums, (args, kwargs), self._name)
+        output, aux = self._output(tape, args, kwargs, arguments), None
+        if has_aux:
+            output, aux = require_pair(output, self._name)
             aux = map_leaves(plain_leaf, aux)
         value, arrived = self._pull(tape, known, output)
         if tape.refusal is not None:  # which the function has handled
             raise tape.refusal
-        gradients, independent = [], []
-        for argument, leaves, structure, nodes in variables:
-            of_leaves = tuple([take(arrived, node) for node in nodes])
-            if cotangents.is_zero(of_leaves):
-                independent.append(argument)
-            gradients.append(cotangents.gradient(leaves, structure, of_leaves))
-        warn_of_independent(independent, name)
-        return value, aux, gradients
+        return value, aux, self._gradients(arguments, arrived)
 
     def _pull(
         self, tape: EagerTape, known: GraphFacts, output: Any
-    ) -> tuple[Any, dict[Any, Cotangent]]:
+    ) -> tuple[Any, dict[OuterNode, Cotangent]]:
         """The value of the output, and the cotangents that arrive at variables."""
         end = tape.trace.node_of(output) if type(output) is ArrayBox else None
         if end is None:
@@ -180,13 +248,67 @@ class EagerObjective:
                 tape.refuse("an output without derivative")
             return np.float64(output), {}
         require_real_scalar(end.value, self._name)
-        value, sweep = np.asarray(end.value)[()], Sweep(end, tape.run)
-        is_chain = sweep.is_chain and not tape.has_constant_calls
-        is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
-        if is_other or not sweep.is_as_moved:
-            tape.refuse("another order of models")
-        tape.require_unchanged()
-        return value, {node: Cotangent((leaf,)) for node, leaf in sweep.pull().items()}
+        value, sweep = np.asarray(end.value)[()], self._sweep(tape, known, [end])
+        return value, sweep.pull([SEED.as_like(end.value)])
+
+
+class EagerForwardPass:
+    """A forward pass that has run, for the pullbacks of any number of cotangents.
+
+    ``pull(cotangent)``: the cotangents of the primals; None for primals without derivative.
+    """
+
+    def __init__(self, value: Any, pull: Callable[[Cotangent], tuple], tape: EagerTape):
+        self.value, self.pull, self._tape = value, pull, tape
+
+    def __del__(self) -> None:
+        self._tape.close()
+
+    def pull_each(self, cotangents: Sequence[Cotangent]) -> list[tuple]:
+        return list(map(self.pull, cotangents))
+
+
+class EagerVjp(EagerFunction):
+    """The forward pass of a function, if it can run eagerly; its option are the rows wanted."""
+
+    def forward_pass(
+        self, key: tuple, known: GraphFacts, primals: Sequence[Any]
+    ) -> EagerForwardPass | None:
+        """A forward pass that is held; None if the function is to be recorded."""
+        tape = EagerTape(known.takes_apart)
+        held = self._run(key, known, tape, lambda: self._evaluate(tape, known, primals))
+        if held is None:
+            tape.close()
+        return held
+
+    def _evaluate(
+        self, tape: EagerTape, known: GraphFacts, primals: Sequence[Any]
+    ) -> EagerForwardPass:
+        arguments = self._arguments(tape, primals, copy=True)
+        leaves, structure = flatten(self._output(tape, primals, {}, arguments))
+        nodes = [tape.trace.node_of(leaf) if type(leaf) is ArrayBox else None for leaf in leaves]
+        ends = [node for node in nodes if node is not None]
+        if not ends or len(set(ends)) < len(ends) or tape.refusal is not None:
+            tape.refuse("an output of the same values, or of none")
+        sweep = self._sweep(tape, known, ends, is_kept=True)
+        places = {argument.number: place for place, argument in enumerate(arguments)}
+        without = [map_leaves(lambda _: None, primal) for primal in primals]
+
+        def pull(cotangent: Cotangent) -> tuple:
+            tape.require_unchanged()
+            pairs = zip(cotangent.leaves, nodes, strict=True)
+            seeds = [leaf for leaf, node in pairs if node is not None]
+            with blas.threads(known.is_chain):
+                gradients = self._gradients(arguments, naming(sweep.pull, seeds))
+            return tuple(
+                [
+                    gradients[places[number]] if number in places else tree
+                    for number, tree in enumerate(without)
+                ]
+            )
+
+        value = unflatten(structure, list(map(row_major, map(plain_leaf, leaves))))
+        return EagerForwardPass(value, pull, tape)
 
 
 def size_of(thing: Any) -> int:

@@ -17,12 +17,14 @@ from daskgrad.autodiff.values.fingerprints import agree, fingerprint
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.derivatives.eager import EagerVjp, known_of
 from daskgrad.derivatives.evaluation import (
     Arrived,
     compute_unknown,
     evaluate_again_if_lost,
     task_groups,
 )
+from daskgrad.derivatives.in_line import run_by_dask
 from daskgrad.derivatives.inputs import (
     Sparse,
     as_rows_wanted,
@@ -89,17 +91,20 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))
     numbers = [number for number, primal in enumerate(primals) if has_derivative(primal)]
-    recorded = RecordedFunction(fun, name, numbers, primals, sparse=wanted)
-    held = HeldForwardPass(recorded.graph())
-
-    def by_primal(arrived: Arrived) -> tuple:
-        return recorded.in_places(recorded.gather(arrived))
+    eager = EagerVjp(fun, name, numbers, wanted)
+    key = eager.key_at(primals)
+    known, held = eager.known(key), None
+    if known is not None:
+        held = eager.forward_pass(key, known, primals)
+    if held is None:
+        held = RecordedForwardPass(RecordedFunction(fun, name, numbers, primals, sparse=wanted))
+        eager.note(key, held.recorded, held.known)
 
     def pullback(cotangent: Any) -> tuple:
         batch = unstack(cotangent, held.value, name)
         if batch is None:
-            return by_primal(held.pull(checked_cotangent(cotangent, held.value, name)))
-        return stack([by_primal(arrived) for arrived in held.pull_each(batch)])
+            return held.pull(checked_cotangent(cotangent, held.value, name))
+        return stack(held.pull_each(batch))
 
     return of_its_own(held.value), pullback
 
@@ -124,6 +129,33 @@ class ForwardPass(NamedTuple):
     forward: Forward
     tasks: TaskGraph
     client: Any
+
+
+class RecordedForwardPass:
+    """The forward pass of a recorded function; see ``EagerForwardPass``.
+
+    ``known``: the facts for an eager one, if that can do it as well.
+    """
+
+    def __init__(self, recorded: RecordedFunction):
+        graph = recorded.graph()
+        self.recorded, self.known = recorded, known_of(recorded, graph)
+        if self.known is None:
+            self._held = HeldForwardPass(graph)
+        else:
+            key = self.known.measured._replace(last=("vjp", self.known.measured.last))
+            self.known = self.known._replace(measured=key)
+            self._held = run_by_dask(key, lambda: HeldForwardPass(graph), graph)
+        self.value = self._held.value
+
+    def pull(self, cotangent: Cotangent) -> tuple:
+        return self._by_primal(self._held.pull(cotangent))
+
+    def pull_each(self, cotangents: Sequence[Cotangent]) -> list[tuple]:
+        return list(map(self._by_primal, self._held.pull_each(cotangents)))
+
+    def _by_primal(self, arrived: Arrived) -> tuple:
+        return self.recorded.in_places(self.recorded.gather(arrived))
 
 
 class HeldForwardPass:

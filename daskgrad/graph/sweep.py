@@ -19,7 +19,7 @@ from daskgrad.autodiff.tape.reverse import (
 )
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.addition import pairwise
-from daskgrad.autodiff.values.cotangents import SMALL
+from daskgrad.autodiff.values.cotangents import SMALL, Cotangent
 from daskgrad.graph.eager import EagerCall
 from daskgrad.graph.expressions import expressions_of
 from daskgrad.graph.nodes import order as order_of
@@ -29,12 +29,18 @@ Arrived = dict[OuterNode, list[Any]]  # the cotangents from the uses of each val
 
 
 class Sweep:
-    """The way back from the node of the output; ``run`` runs models."""
+    """The way back from the nodes of the output's leaves, which ``run`` runs models along.
 
-    def __init__(self, end: OuterNode, run: Callable):
-        self._end, self._run = end, run
-        self._order = units_below(end)
-        self._members = expressions(self._order, end)
+    ``is_kept``: it can be gone many times, by several threads at once.
+    """
+
+    def __init__(self, ends: Sequence[OuterNode], run: Callable, is_kept: bool = False):
+        self._ends, self._run, self._is_kept = ends, run, is_kept
+        self._order = order_of([unit_of(end) for end in ends if unit_of(end)], units_of)
+        if len(ends) > 1:  # a graph has a node that takes them in
+            self._order.append(EagerCall("output", ends, None))
+            self._order[-1].outs = ()
+        self._members = expressions(self._order, ends)
 
     @property
     def is_chain(self) -> bool:
@@ -71,19 +77,25 @@ class Sweep:
                             return False
         return True
 
-    def pull(self) -> dict[OuterNode, Any]:
-        """The cotangents of variables."""
+    def pull(self, seeds: Sequence[Any]) -> dict[OuterNode, Cotangent]:
+        """The cotangents of variables, from the cotangents of the ends."""
         arrived: Arrived = defaultdict(list)
-        arrived[self._end].append(SEED.as_like(self._end.value))
+        for end, seed in zip(self._ends, seeds, strict=True):
+            arrived[end].append(seed)
         later = []
         for unit in reversed(self._order):
             if isinstance(unit, EagerCall):
-                pull_call(unit, arrived, self._run)
+                if not arrived.keys().isdisjoint(unit.outs):
+                    pull_call(unit, arrived, self._run)
+                    if not self._is_kept:
+                        unit.release()
             elif unit in self._members and unit in arrived:
                 if unit.is_small:
                     later.append(unit)
                 else:
                     pull_expression(unit, self._members[unit], arrived)
+                    if not self._is_kept:
+                        unit.value = None
         if later:  # NumPy on small variables, once all other cotangents have arrived
             for node, terms in arrived.items():
                 arrived[node] = [total(terms)]
@@ -91,7 +103,7 @@ class Sweep:
                 if type(unit) is OuterNode and unit.is_small and unit in arrived:
                     if unit in self._members:
                         pull_expression(unit, self._members[unit], arrived)
-        return {node: total(terms) for node, terms in arrived.items()}
+        return {node: Cotangent((total(terms),)) for node, terms in arrived.items()}
 
 
 def total(terms: list[Any]) -> Any:
@@ -102,22 +114,17 @@ def total(terms: list[Any]) -> Any:
 
 
 def pull_call(call: EagerCall, arrived: Arrived, run: Callable) -> None:
-    if arrived.keys().isdisjoint(call.outs):
-        return
     leaves = tuple([total(arrived.pop(out)) if out in arrived else None for out in call.outs])
     is_zero = cotangents.is_zero(leaves)
     pulled = [None] * len(call.sources) if is_zero else run(call.pull, leaves)
     pairs = list(zip(call.sources, pulled, strict=True))
     for source, cotangent in reversed(pairs) if call.is_addition else pairs:
         arrived[source].append(cotangent)
-    call.release()
 
 
-def units_below(end: OuterNode) -> list[Any]:
-    """The calls that the output depends on, inputs first, as ``nodes.order`` has them."""
-    if not (end.call or end.parents):
-        return []
-    return order_of([end.call or end], units_of)
+def unit_of(node: OuterNode) -> Unit | None:
+    """The call that has made a value; None for a variable."""
+    return node.call or (node if node.parents else None)
 
 
 def inputs_below(unit: Unit) -> Sequence[OuterNode]:
@@ -132,7 +139,9 @@ def units_of(unit: Unit) -> list[Any]:
     ]
 
 
-def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[OuterNode]]:
+def expressions(
+    order: Sequence[Any], ends: Sequence[OuterNode]
+) -> dict[OuterNode, list[OuterNode]]:
     """NumPy's calls of each expression, inputs first, by its last call; see
     ``expressions.joined``."""
     light: dict[OuterNode, None] = {}
@@ -151,7 +160,7 @@ def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[Ou
     if len(light) <= 1:
         members.update({node: [node] for node in light})
         return members
-    return members | expressions_of(light, order, inputs_below, lambda node, _: node is not end)
+    return members | expressions_of(light, order, inputs_below, lambda node, _: node not in ends)
 
 
 def is_sum(node: OuterNode) -> bool:
@@ -185,7 +194,6 @@ def pull_expression(last: OuterNode, nodes: list[OuterNode], arrived: Arrived) -
     for node in inputs:
         leaf = cotangents.project(sums.value.get(node), node.value)
         arrived[node].append(leaf if factor is None else cotangents.scale((leaf,), factor)[0])
-    last.value = None
 
 
 def held_by(nodes: Sequence[OuterNode], inputs: Sequence[OuterNode]) -> int:

@@ -14,6 +14,7 @@ from programs import flat
 
 import daskgrad as dg
 from daskgrad.autodiff.models import blas
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives import eager, in_line
 from daskgrad.graph.eager import NotEagerError
 
@@ -34,7 +35,7 @@ def alone(monkeypatch):
 def eagerly(monkeypatch):
     """For each eager evaluation that began, whether it gave the result."""
     results = []
-    evaluate = eager.EagerObjective.value_and_gradients
+    evaluate = eager.EagerFunction._run
 
     def noted(self, *args):
         place = len(results)
@@ -43,7 +44,7 @@ def eagerly(monkeypatch):
         results[place] = result is not None
         return result
 
-    monkeypatch.setattr(eager.EagerObjective, "value_and_gradients", noted)
+    monkeypatch.setattr(eager.EagerFunction, "_run", noted)
     return results
 
 
@@ -387,6 +388,91 @@ def test_nothing_is_kept(eagerly):
     try:
         gradient(X)
         assert eagerly == [True]
+        assert [reference() for reference in arrays] == [None, None]
+    finally:
+        gc.enable()
+
+
+# ------------------------------------------------------------------- pullbacks that are held
+
+
+def several(x):
+    y = doubled(x)
+    return {"y": y, "sum": summed(y * x), "x": x * 2.0, "both": [pair(y)["a"], y + 1.0], "n": 3}
+
+
+def whole_container(x):
+    return pair(doubled(x))
+
+
+@pytest.mark.parametrize("fun", [*EAGER, several, whole_container, doubled, stopped])
+def test_pullbacks_have_the_bits_of_recorded_ones(fun, eagerly):
+    def results():
+        value, pullback = dg.vjp(fun, X)
+        seeds = map_leaves(lambda v: None if isinstance(v, int) else np.cos(v) + 1.0, value)
+        stacked = map_leaves(lambda v: v if v is None else np.stack([v, v * 2.0]), seeds)
+        (one,), (again,), (both,) = pullback(seeds), pullback(seeds), pullback(stacked)
+        assert one.tobytes() == again.tobytes() == both[0].tobytes()
+        return list(map(type, flatten(value)[0])), flat(value).tobytes(), both.tobytes()
+
+    expected = results()
+    assert [results() for _ in range(2)] == [expected] * 2
+    assert eagerly[-2:] == [True, True]
+
+
+def test_a_held_pullback_of_several_arguments_and_threads(eagerly):
+    """Primals are copied, integers have no cotangent, an argument may have no influence."""
+    weights, data = {"w": X.copy(), "n": 2}, [X.copy(), "text"]
+
+    def objective(p, n, d, unused):
+        return summed(p["w"], n) + total(product(d[0], p["w"]))
+
+    _, recorded = dg.vjp(objective, weights, 2, data, 1.0)
+    value, pullback = dg.vjp(objective, weights, 2, data, 1.0)
+    assert eagerly == [True]
+    weights["w"][:] = data[0][:] = 9.0
+    with pytest.warns(UserWarning, match="does not depend on 'unused'"):
+        expected = recorded(value)
+    with pytest.warns(UserWarning, match="does not depend on 'unused'"), ThreadPoolExecutor(4) as e:
+        results = list(e.map(lambda _: pullback(value), range(32)))
+    assert {flat(result).tobytes() for result in results} == {flat(expected).tobytes()}
+    (p, n, d, unused) = results[0]
+    assert (p["n"], n, d[1], unused) == (None, None, None, 0.0)
+    assert not numpy.shares_memory(results[0][0]["w"], results[1][0]["w"])
+
+
+def test_a_held_pullback_tells_that_a_large_array_has_changed(eagerly):
+    large = numpy.full(60_000, 0.1)
+    view = large[:]  # which no lock reaches
+    value, pullback = [dg.vjp(lambda x: total(product(total(x), large)), X) for _ in range(2)][1]
+    assert eagerly == [True]
+    pullback(value)
+    view[0] = 2.0
+    with pytest.raises(TypeError, match="model 'product' has changed after the call"):
+        pullback(value)
+
+
+def test_nothing_is_kept_of_a_pullback(eagerly):
+    arrays = []
+
+    def noted(a):
+        value = a * 2.0
+        arrays.append(weakref.ref(dg.value(value)))
+        return value
+
+    node = dg.delayed(noted)
+
+    def objective(x):
+        return summed(node(x) + node(x))
+
+    dg.vjp(objective, X)
+    arrays.clear()
+    gc.disable()
+    try:
+        value, pullback = dg.vjp(objective, X)
+        assert eagerly == [True]
+        pullback(value)
+        del pullback
         assert [reference() for reference in arrays] == [None, None]
     finally:
         gc.enable()
