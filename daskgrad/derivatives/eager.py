@@ -22,12 +22,7 @@ from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
-from daskgrad.autodiff.values.descriptions import (
-    argument_name,
-    is_integer,
-    is_number,
-    require_pair,
-)
+from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
 from daskgrad.autodiff.values.memory import of_its_own, row_major
 from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
 from daskgrad.derivatives.in_line import LARGE, GraphKey, key_of, run_here, stays
@@ -87,7 +82,7 @@ class EagerFunction:
 
     def __init__(self, fun: Callable, name: str, argnums: Argnums, *options: Any):
         self._fun, self._name, self._argnums, self._options = fun, name, argnums, options
-        numbers = (argnums,) if is_integer(argnums) else tuple(argnums)
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         self._key = identity(Model(fun, name)), numbers, *options
 
     def __reduce__(self) -> tuple:
@@ -271,10 +266,11 @@ class EagerForwardPass:
 class EagerVjp(EagerFunction):
     """The forward pass of a function, if it can run eagerly; its option are the rows wanted."""
 
-    def forward_pass(
-        self, key: tuple, known: GraphFacts, primals: Sequence[Any]
-    ) -> EagerForwardPass | None:
+    def forward_pass(self, key: tuple, primals: Sequence[Any]) -> EagerForwardPass | None:
         """A forward pass that is held; None if the function is to be recorded."""
+        known = self.known(key)
+        if known is None:
+            return None
         tape = EagerTape(known.takes_apart)
         held = self._run(key, known, tape, lambda: self._evaluate(tape, known, primals))
         if held is None:

@@ -17,7 +17,7 @@ from daskgrad.autodiff.values.fingerprints import agree, fingerprint
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import flatten, map_leaves
-from daskgrad.derivatives.eager import EagerVjp, known_of
+from daskgrad.derivatives.eager import EagerForwardPass, EagerVjp, known_of
 from daskgrad.derivatives.evaluation import (
     Arrived,
     compute_unknown,
@@ -93,9 +93,7 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     numbers = [number for number, primal in enumerate(primals) if has_derivative(primal)]
     eager = EagerVjp(fun, name, numbers, wanted)
     key = eager.key_at(primals)
-    known, held = eager.known(key), None
-    if known is not None:
-        held = eager.forward_pass(key, known, primals)
+    held: EagerForwardPass | RecordedForwardPass | None = eager.forward_pass(key, primals)
     if held is None:
         held = RecordedForwardPass(RecordedFunction(fun, name, numbers, primals, sparse=wanted))
         eager.note(key, held.recorded, held.known)

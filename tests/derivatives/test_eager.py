@@ -371,26 +371,31 @@ def test_blas_has_the_threads_that_it_has_in_tasks(monkeypatch, eagerly):
     assert seen
 
 
-def test_nothing_is_kept(eagerly):
-    """Calls and the nodes of their values refer to each other."""
+@pytest.fixture
+def kept_objective():
+    """An objective, and weak references to arrays that its models return."""
     arrays = []
 
     def noted(a):
-        value = a * 2.0
-        arrays.append(weakref.ref(dg.value(value)))
-        return value
+        constant = numpy.ones(3)
+        arrays.append(weakref.ref(constant))
+        return a * 2.0, constant
 
     node = dg.delayed(noted)
-    gradient = dg.grad(lambda x: summed(node(x) + node(x)))
+    gc.disable()
+    yield (lambda x: summed(node(x)[0] + node(x)[0])), arrays
+    gc.enable()
+
+
+def test_nothing_is_kept(eagerly, kept_objective):
+    """Calls and the nodes of their values refer to each other."""
+    objective, arrays = kept_objective
+    gradient = dg.grad(objective)
     gradient(X)
     arrays.clear()
-    gc.disable()
-    try:
-        gradient(X)
-        assert eagerly == [True]
-        assert [reference() for reference in arrays] == [None, None]
-    finally:
-        gc.enable()
+    gradient(X)
+    assert eagerly == [True]
+    assert [reference() for reference in arrays] == [None, None]
 
 
 # ------------------------------------------------------------------- pullbacks that are held
@@ -452,27 +457,13 @@ def test_a_held_pullback_tells_that_a_large_array_has_changed(eagerly):
         pullback(value)
 
 
-def test_nothing_is_kept_of_a_pullback(eagerly):
-    arrays = []
-
-    def noted(a):
-        value = a * 2.0
-        arrays.append(weakref.ref(dg.value(value)))
-        return value
-
-    node = dg.delayed(noted)
-
-    def objective(x):
-        return summed(node(x) + node(x))
-
+def test_nothing_is_kept_of_a_pullback(eagerly, kept_objective):
+    objective, arrays = kept_objective
     dg.vjp(objective, X)
     arrays.clear()
-    gc.disable()
-    try:
-        value, pullback = dg.vjp(objective, X)
-        assert eagerly == [True]
-        pullback(value)
-        del pullback
-        assert [reference() for reference in arrays] == [None, None]
-    finally:
-        gc.enable()
+    value, pullback = dg.vjp(objective, X)
+    assert eagerly == [True]
+    pullback(value)
+    assert [reference() is None for reference in arrays] == [False, False]
+    del pullback
+    assert [reference() for reference in arrays] == [None, None]
