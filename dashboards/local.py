@@ -9,7 +9,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,23 @@ from daskgrad.tasks.waiting import in_loop
 logger = logging.getLogger("daskgrad")
 
 SEND_EVERY = 0.5  # seconds between two messages to the scheduler
+MERGED = 0.5  # seconds of evaluations by one program that are one record
 SENT = 2_000  # tasks at most in one of them: the latest
 
 
 class LocalObserver(Observer):
-    """Records the tasks and evaluations of this process, from all its threads."""
+    """Records the tasks and evaluations of this process, from all its threads.
+
+    Evaluations by one program are added to the recorder together, by ``finish``, ``ask``, or when
+    half a second is over: a program may take ten microseconds.
+    """
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
         self._feed = Feed(recorder)
         self._rows = RowMaker()
         self._lock = threading.Lock()
+        self._program: list[Any] = []  # its first evaluation, the last one's end, number, seconds
 
     def planned(self, tasks: Inputs) -> None:
         with self._lock:
@@ -54,10 +60,37 @@ class LocalObserver(Observer):
         name, recorder = evaluation.name, self.recorder
         with self._lock:
             if evaluation.calls is not None:
-                recorder.add_program(evaluation, f"process {os.getpid()}")
-            if not any([type(observer) is RunObserver for observer in observers.observers]):
+                self._add_program(evaluation)
+            if RunObserver not in map(type, observers.observers):
                 row = self._rows.next(evaluation, recorder.begin)
-                recorder.add_rows(name, name, recorder.begin, [row])
+                recorder.add_rows(name, name, recorder.begin, (row,))
+
+    def _add_program(self, evaluation: Evaluated) -> None:
+        start, stop, calls = evaluation[-3:]
+        if self._program:
+            first = self._program[0]
+            if first.calls is calls and start - first.start < MERGED:
+                self._program[1] = stop
+                self._program[2] += 1
+                self._program[3] += stop - start
+                return
+            self._add_programs()
+        self._program = [evaluation, stop, 1, stop - start]
+
+    def _add_programs(self) -> None:
+        if self._program:
+            self.recorder.add_programs(*self._program, f"process {os.getpid()}")
+            self._program = []
+
+    def ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """Asks the recorder while nobody writes to it."""
+        with self._lock:
+            self._add_programs()
+            return question(self.recorder, *args)
+
+    def finish(self) -> None:
+        with self._lock:
+            self._add_programs()
 
     def recorded(self, run: str, name: str, start: float, row: Sequence[float]) -> None:
         with self._lock:
@@ -83,14 +116,14 @@ class RowMaker:
 
 def vector(trees: Sequence[Any]) -> np.ndarray:
     """The float and complex numbers of pytrees, in one array."""
+    if len(trees) == 1 and type(trees[0]) is np.ndarray and trees[0].dtype.kind in "fc":
+        return trees[0].ravel()  # nearly always: a fit pays for it at each call
     arrays = []
-    for tree in trees:  # loops: a fit pays for them at each call
-        for leaf in (tree,) if type(tree) is np.ndarray else flatten(tree)[0]:
+    for tree in trees:
+        for leaf in flatten(tree)[0]:
             array = np.asarray(leaf.values if type(leaf) is Rows else leaf)
             if array.dtype.kind in "fc":
                 arrays.append(array.ravel())
-    if len(arrays) == 1:
-        return arrays[0]
     return np.concatenate(arrays) if arrays else np.zeros(0)
 
 
@@ -220,7 +253,4 @@ def record(name: str) -> Iterator[RunRecord]:
         )
     observer = RunObserver(RunRecord(name, time.time()))
     with observed_by(observer):
-        try:
-            yield observer.run
-        finally:
-            observer.finish()
+        yield observer.run

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from distributed import Client
@@ -168,11 +168,6 @@ def together(one: Standing | None, other: Standing | None) -> Standing | None:
 
 class ProgressObserver(LocalObserver):
     """Records for one ``progress``."""
-
-    def ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """Asks the recorder while nobody writes to it."""
-        with self._lock:
-            return question(self.recorder, *args)
 
 
 class CallRate:

@@ -17,7 +17,6 @@ from daskgrad.tasks.observers import Evaluated
 
 TASKS = 20_000  # kept one by one
 CALLS = 5_000
-MERGED = 0.5  # seconds of evaluations by one program that are one record
 EVALUATIONS = 64
 MODELS = 512
 BLOCKS = 4_096  # costs of a model's blocks
@@ -319,19 +318,14 @@ class Recorder:
         self._costs_of(call.model).add("call", call.worker, call.seconds, call.calls)
         self.version += 1
 
-    def add_program(self, evaluation: Evaluated, worker: str) -> None:
-        """An evaluation by a program: one direct call of its name, and calls of its models."""
-        name, (start, stop) = self._name_in_keys(evaluation.name), evaluation[-3:-1]
-        latest, seconds = self.calls[-1] if self.calls else None, stop - start
-        self.add_call(CallRecord(name, worker, start, stop, 1, 0, seconds))
-        if latest and latest[:2] == (name, worker) and start - latest.start < MERGED:
-            self.calls.pop()
-            self.calls_added -= 1
-            times = latest.start, stop, latest.calls + 1, 0, latest.seconds + seconds
-            self.calls[-1] = CallRecord(name, worker, *times)
-        assert evaluation.calls is not None
-        for model, count in evaluation.calls.items():
-            self._costs_of(self._name_in_keys(model)).counts["program"] += count
+    def add_programs(
+        self, first: Evaluated, stop: float, count: int, seconds: float, worker: str
+    ) -> None:
+        """Evaluations by one program: direct calls of its name, and calls of its models."""
+        name = self._name_in_keys(first.name)
+        self.add_call(CallRecord(name, worker, first.start, stop, count, 0, seconds))
+        for model, calls in (first.calls or {}).items():
+            self._costs_of(self._name_in_keys(model)).counts["program"] += count * calls
 
     def _name_in_keys(self, name: str) -> str:
         in_key = dashboard_name(name)

@@ -71,6 +71,9 @@ class Observer:
     def recorded(self, run: str, name: str, start: float, row: Sequence[float]) -> None:
         """A run that the user records got a row."""
 
+    def finish(self) -> None:
+        """Its context ends."""
+
 
 observers: tuple[Observer, ...] = ()
 of_tasks: tuple[Observer, ...] = ()  # those that see tasks
@@ -88,6 +91,7 @@ def observed_by(observer: Observer) -> Iterator[None]:
     finally:
         with _lock:
             _set(tuple([other for other in observers if other is not observer]))
+        observer.finish()
 
 
 def _set(present: tuple[Observer, ...]) -> None:
