@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.models.pullbacks import Batch, unit_cotangents
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.autodiff.values.descriptions import (
     NondeterministicModelError,
@@ -101,7 +102,7 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
             return by_primal(held.pull(checked_cotangent(cotangent, held.value, name)))
         return stack([by_primal(arrived) for arrived in held.pull_each(batch)])
 
-    return of_its_own(held.value), pullback
+    return of_its_own(map_leaves(strong, held.value)), pullback
 
 
 def stack(trees: Sequence[Any]) -> Any:

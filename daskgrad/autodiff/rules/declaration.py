@@ -158,6 +158,26 @@ def unboxed(leaf: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else map_leaves(unboxed, value)
 
 
+def is_python(number: Any) -> bool:
+    """Whether this is one of Python's numbers, or a box of one."""
+    number = plain(number)
+    return isinstance(number, int | float | complex) and not isinstance(number, np.generic)
+
+
+def strong(value: Any) -> Any:
+    """One of Python's floats or complex numbers as a number of NumPy's, with shape and dtype."""
+    if type(value) is float:
+        return np.float64(value)
+    if type(value) is complex:
+        return np.complex128(value)
+    if not (isbox(value) and is_python(value)) or isinstance(plain(value), int):
+        return value
+    if is_recorded(value):
+        kind = np.float64 if isinstance(value, float) else np.complex128
+        return value.record_call(kind, (value,))
+    return value * np.float64(1.0)
+
+
 def shape_of(array: Any) -> tuple[int, ...]:
     return np.shape(plain(array))
 

@@ -23,6 +23,7 @@ from daskgrad.autodiff.rules.declaration import (
     plain,
     require_seen,
     settle,
+    strong,
     without_derivative,
 )
 from daskgrad.autodiff.tape.boxes import (
@@ -226,7 +227,7 @@ def rule_by_program(fun: Callable, known: Declaration, program: Callable) -> Cal
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         if not is_replaced(fun, known, argnums, args, kwargs):
             return otherwise(argnums, tangents, ans, args, kwargs)
-        active = [args[argnum] for argnum in argnums]
+        active = [strong(args[argnum]) for argnum in argnums]
         _, push = linearize_with(None, program_of(program, argnums, args, kwargs), active)
         pushed, value = push(tangents), plain(ans)
         if isinstance(value, list | tuple):

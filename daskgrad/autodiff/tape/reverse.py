@@ -27,6 +27,7 @@ from daskgrad.autodiff.rules.declaration import (
     require_derivative,
     require_seen,
     settle,
+    strong,
     without_derivative,
 )
 from daskgrad.autodiff.rules.indexing import (
@@ -478,7 +479,7 @@ def program_pullback(
     program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
 ) -> Callable[[Any], tuple]:
     """The pullback of a program, which is traced now."""
-    active = [args[argnum] for argnum in argnums]
+    active = [strong(args[argnum]) for argnum in argnums]
     outputs, tape = trace_with(None, program_of(program, argnums, args, kwargs), active)
     is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
     spaces = [vspace(array) for array in active]
