@@ -14,7 +14,7 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.as_called import UsersRun
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import Model, identity, inside_model
-from daskgrad.autodiff.tape.boxes import ArrayBox
+from daskgrad.autodiff.tape.boxes import TAPE_BOXES
 from daskgrad.autodiff.tape.numpy_warnings import naming
 from daskgrad.autodiff.tape.questions import answer, answer_arguments
 from daskgrad.autodiff.values import cotangents
@@ -149,7 +149,7 @@ class EagerObjective:
             leaves = [checked_leaf(leaf, argument, copy=False) for leaf in leaves]
             boxes = [tape.variable(leaf) if is_differentiable(leaf) else leaf for leaf in leaves]
             arguments[number] = unflatten(structure, boxes)
-            nodes = [box._node if type(box) is ArrayBox else None for box in boxes]
+            nodes = [box._node if type(box) in TAPE_BOXES else None for box in boxes]
             variables.append((argument, leaves, structure, nodes))
         if out is not None:
             primals = [unflatten(structure, leaves) for _, leaves, structure, _ in variables]
@@ -176,7 +176,7 @@ class EagerObjective:
         self, tape: EagerTape, known: GraphFacts, output: Any
     ) -> tuple[Any, dict[Any, Cotangent]]:
         """The value of the output, and the cotangents that arrive at variables."""
-        end = tape.trace.node_of(output) if type(output) is ArrayBox else None
+        end = tape.trace.node_of(output) if type(output) in TAPE_BOXES else None
         if end is None:
             if not is_number(output) or tape.has_constant_calls:
                 tape.refuse("an output without derivative")
@@ -209,7 +209,7 @@ def take(arrived: dict[Any, Cotangent], node: Any) -> Any:
 
 
 def plain_leaf(leaf: Any) -> Any:
-    return of_its_own(leaf._value) if type(leaf) is ArrayBox else leaf
+    return of_its_own(leaf._value) if type(leaf) in TAPE_BOXES else leaf
 
 
 # ---------------------------------------------------------------- which graphs, once recorded

@@ -202,8 +202,7 @@ LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.
 BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle, np.clip}
 BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, pull_chosen.fun}
 SINGLE = np.dtype(np.float32)
-# of Python's numbers, with NumPy's bits; for a division by zero NumPy's error ends the program
-EXACT = {operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.abs}
+EXACT = {operator.add, operator.sub, operator.mul, operator.neg, operator.abs}  # with NumPy's bits
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
@@ -220,7 +219,7 @@ def elementwise(call: NumpyCall, batch: Batching) -> Any:
             return None
     is_odd = ndim == 0 and isinstance(call.value, complex | np.integer)
     if is_odd or (type(call.value) is float and fun not in EXACT):
-        return None  # other bits, and overflow that is told
+        return None  # other bits, and errors of overflow and of a division by zero
     args, values = [batch.lift(arg, ndim) for arg in call.args], list(map(value_of, call.args))
     if {x.dtype for x in values if isinstance(x, np.ndarray | np.generic)} == {SINGLE}:
         for number, arg in enumerate(call.args):

@@ -178,6 +178,18 @@ def strong(value: Any) -> Any:
     return value * np.float64(1.0)
 
 
+NUMPYS: set[type] = {np.ndarray, np.float64}  # and boxes of these
+
+
+def on_numpys(rule: Callable, argnums: tuple, *others: Any) -> Any:
+    """What autograd's rule returns for NumPy's numbers in the place of Python's, which raise
+    errors of a division by zero and of overflow; others end with positional and other arguments."""
+    *first, args, kwargs = others
+    if not NUMPYS.issuperset([type(args[argnum]) for argnum in argnums]):
+        args = substitute(args, argnums, [strong(args[argnum]) for argnum in argnums])
+    return rule(argnums, *first, args, kwargs)
+
+
 def shape_of(array: Any) -> tuple[int, ...]:
     return np.shape(plain(array))
 

@@ -28,6 +28,7 @@ from autograd.builtins import SequenceBox
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
+from daskgrad.autodiff.rules.declaration import NUMPYS
 from daskgrad.autodiff.tape.scipy_hints import advice_about_scipy
 from daskgrad.autodiff.values.protection import BARE
 from daskgrad.autodiff.values.trees import LEAF_TYPES, held_by
@@ -596,5 +597,6 @@ def install_array_boxes() -> None:
         box_types.add(own)
     LEAF_TYPES.update(TAPE_BOXES)
     BARE.update(TAPE_BOXES)
+    NUMPYS.add(ArrayBox)
     numpy_boxes.ArrayBox = ArrayBox  # the tracer looks for it among operands
     Autograds.__module__, Autograds.__qualname__ = __name__, "Autograds"  # where pickles find it

@@ -7,6 +7,7 @@ its cotangent, so its own pullback maps tangents (J. Townsend, "A new trick for 
 vector products", 2017). All of it is written in autograd's primitives, and can be differentiated.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
     explain,
+    on_numpys,
     plain,
     require_seen,
     settle,
@@ -196,13 +198,14 @@ def rule_of(fun: Callable) -> Callable:
     """The rule of a primitive that is new, or has autograd's rule."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
-        return primitive_jvps.get(fun) or transpose(fun)
+        rule = primitive_jvps.get(fun)
+        return transpose(fun) if rule is None else functools.partial(on_numpys, rule)
     if known.refused:  # by the adjoint
         RULES[fun] = transpose(fun)
     elif known.program:
         RULES[fun] = rule_by_program(fun, known, known.program)
     else:
-        RULES[fun] = known.tangent or transpose(fun)
+        RULES[fun] = functools.partial(on_numpys, known.tangent or transpose(fun))
     return RULES[fun]
 
 

@@ -23,6 +23,7 @@ from daskgrad.autodiff.rules.declaration import (
     is_plain,
     is_recorded,
     missing,
+    on_numpys,
     plain,
     require_derivative,
     require_seen,
@@ -37,6 +38,7 @@ from daskgrad.autodiff.rules.indexing import (
     Selection,
     Transposition,
 )
+from daskgrad.autodiff.rules.math_elementwise import ARITHMETIC
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     integer_pullback,
@@ -141,7 +143,8 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
     if known is not None and (known.adjoint or known.program or known.refused):
         RULES[fun] = declared_rule(fun, known)
         return RULES[fun]
-    return primitive_vjps.get(fun) or missing(fun, argnums)
+    rule = primitive_vjps.get(fun)
+    return missing(fun, argnums) if rule is None else functools.partial(on_numpys, rule)
 
 
 def trace(
@@ -454,7 +457,7 @@ def _parts(thing: Any) -> Sequence[Any]:
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
     otherwise = known.adjoint or primitive_vjps.get(fun)
     if otherwise and not known.program and not known.refused:
-        return otherwise
+        return otherwise if fun in ARITHMETIC else functools.partial(on_numpys, otherwise)
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if known.refused:
