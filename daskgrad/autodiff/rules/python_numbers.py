@@ -73,3 +73,4 @@ UNARY: dict[str, Callable] = {
     "conjugate": stays_python(conjugate, anp.conj),
 }
 to_digits = kernel(round)
+TAKE_PYTHONS = {*ARITHMETIC, *BINARY.values(), *UNARY.values()}  # whose rules do so, too

@@ -28,6 +28,7 @@ from daskgrad.autodiff.rules.declaration import (
     strong,
     without_derivative,
 )
+from daskgrad.autodiff.rules.python_numbers import TAKE_PYTHONS
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     kept_value_error,
@@ -205,7 +206,8 @@ def rule_of(fun: Callable) -> Callable:
     elif known.program:
         RULES[fun] = rule_by_program(fun, known, known.program)
     else:
-        RULES[fun] = functools.partial(on_numpys, known.tangent or transpose(fun))
+        rule = known.tangent or transpose(fun)
+        RULES[fun] = rule if fun in TAKE_PYTHONS else functools.partial(on_numpys, rule)
     return RULES[fun]
 
 

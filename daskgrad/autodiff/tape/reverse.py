@@ -38,7 +38,7 @@ from daskgrad.autodiff.rules.indexing import (
     Selection,
     Transposition,
 )
-from daskgrad.autodiff.rules.math_elementwise import ARITHMETIC
+from daskgrad.autodiff.rules.python_numbers import TAKE_PYTHONS
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     integer_pullback,
@@ -457,7 +457,7 @@ def _parts(thing: Any) -> Sequence[Any]:
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
     otherwise = known.adjoint or primitive_vjps.get(fun)
     if otherwise and not known.program and not known.refused:
-        return otherwise if fun in ARITHMETIC else functools.partial(on_numpys, otherwise)
+        return otherwise if fun in TAKE_PYTHONS else functools.partial(on_numpys, otherwise)
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if known.refused:
