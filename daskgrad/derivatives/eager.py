@@ -78,25 +78,24 @@ class EagerObjective:
     def __reduce__(self) -> tuple:
         return EagerObjective, (self._fun, self._name, self._argnums, self._has_aux, self._sparse)
 
-    def _key_at(self, args: Sequence[Any]) -> tuple:
+    def key_at(self, args: Sequence[Any]) -> tuple:
         """The key of calls on arguments of these sizes, with such data in the function."""
         data = held_by(self._fun) if type(self._fun) is FunctionType else ()
         return self._key, tuple([size_of(thing) for thing in (*args, *data)])
 
-    def known(self, args: Sequence[Any]) -> GraphFacts | None:
+    @staticmethod
+    def known(key: tuple) -> GraphFacts | None:
         """The facts for the next evaluation; None if it is to be recorded."""
-        known = _known.get(self._key_at(args))
+        known = _known.get(key)
         if known is None or not is_in_line() or observers.observers or inside_model():
             return None
         if is_debugging() or is_required() or not stays(known.measured):
             return None
         return known
 
-    def note(
-        self, recorded: RecordedFunction, known: GraphFacts | None, args: Sequence[Any]
-    ) -> None:
+    @staticmethod
+    def note(key: tuple, recorded: RecordedFunction, known: GraphFacts | None) -> None:
         """Notes what is known after a recorded evaluation; None: the next one is recorded, too."""
-        key = self._key_at(args)
         if known is None or recorded.is_kept or _refused.get(key) == known:
             _known.pop(key, None)
         else:
@@ -104,7 +103,7 @@ class EagerObjective:
             drop_oldest(_known, MOST_KNOWN)
 
     def value_and_gradients(
-        self, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+        self, key: tuple, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
     ) -> tuple[Any, Any, list[Any]] | None:
         """The value, the auxiliary and the gradients; None if the evaluation is to be recorded.
 
@@ -125,7 +124,6 @@ class EagerObjective:
         except Exception as error:
             if error is tape.failure:
                 raise
-            key = self._key_at(args)
             _refused[key] = _known.pop(key, known)
             drop_oldest(_refused, MOST_KNOWN)
             return None

@@ -115,17 +115,16 @@ def value_and_grad(
         return objective.call(arguments, lambda: by_graph(args, kwargs), out)
 
     def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        known = eager.known(args)
-        results = None
-        if known is not None:
-            results = eager.value_and_gradients(known, args, kwargs, out)
-        value, aux, gradients = results or recorded_gradients(args, kwargs)
+        key, results = eager.key_at(args), None
+        if (known := eager.known(key)) is not None:
+            results = eager.value_and_gradients(key, known, args, kwargs, out)
+        value, aux, gradients = results or recorded_gradients(key, args, kwargs)
         gradient = as_argnums(gradients, argnums)
         if out is not None:
             gradient = write(gradient, out)
         return ((value, aux) if has_aux else value), gradient
 
-    def recorded_gradients(args: tuple, kwargs: dict) -> tuple[Any, Any, list[Any]]:
+    def recorded_gradients(key: tuple, args: tuple, kwargs: dict) -> tuple[Any, Any, list[Any]]:
         start, known = time.time() if observers.observers else None, None
         recorded = RecordedFunction(fun, name, argnums, args, borrows=True, sparse=wanted)
         try:
@@ -135,7 +134,7 @@ def value_and_grad(
             value, aux, gradients, known = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
-            eager.note(recorded, known, args)
+            eager.note(key, recorded, known)
         if start is not None:
             points = [args[number] for number in recorded.numbers]
             shown, now = recorded.shown_name, time.time()

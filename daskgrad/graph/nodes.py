@@ -7,6 +7,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import dask
@@ -17,6 +18,7 @@ from daskgrad.autodiff.models.as_called import (
     LargeArrays,
     Seen,
     as_called,
+    eager_tape,
     running,
     seen_by,
     taken,
@@ -85,9 +87,8 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
     changed: tuple[ChangeInPlace, ...] = ()
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
-        recording = running()
-        if recording is not None and recording.eager is not None and not inside_model():
-            recording.eager.refuse(f"the node {name!r}")
+        if (tape := eager_tape()) is not None:
+            tape.refuse(f"the node {name!r}")
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
@@ -316,15 +317,13 @@ def require_no_node_in(leaf: Any, where: str) -> None:
 
 
 def order(
-    outputs: Iterable[Node], is_leaf: Callable[[Node], bool] = lambda node: False
-) -> list[Node]:
-    """All nodes that the outputs depend on, inputs first; none below an ``is_leaf`` node."""
-    done: dict[Node, None] = {}
+    outputs: Iterable[Any], inputs_of: Callable[[Any], Sequence[Any]] = attrgetter("inputs")
+) -> list[Any]:
+    """All nodes that the outputs depend on, by ``inputs_of`` each, inputs first."""
+    done: dict[Any, None] = {}
     stack = list(outputs)[::-1]
     while stack:
-        node = stack[-1]
-        inputs = () if is_leaf(node) else node.inputs
-        waiting = [source for source in inputs if source not in done]
+        waiting = [source for source in inputs_of(stack[-1]) if source not in done]
         if waiting:
             stack.extend(waiting[::-1])
         else:
@@ -385,7 +384,7 @@ def is_chain(nodes: Iterable[Node]) -> bool:
 
 def unsettled(outputs: Iterable[Node]) -> list[Node]:
     """All nodes that the outputs depend on and that have no value yet, inputs first."""
-    return order(outputs, is_leaf=lambda node: node.is_settled)
+    return order(outputs, lambda node: () if node.is_settled else node.inputs)
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:

@@ -5,18 +5,24 @@ cotangents of a value along a tree. The sweep does so, too: its bits are the gra
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daskgrad.autodiff.models.captured import owner
 from daskgrad.autodiff.models.tracing import SEED, is_real_scalar
 from daskgrad.autodiff.tape.outer import OuterNode
-from daskgrad.autodiff.tape.reverse import Cotangents, arrays_within
+from daskgrad.autodiff.tape.reverse import (
+    Cotangents,
+    arrays_within,
+    backward_order,
+    pull_nodes,
+)
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.addition import pairwise
 from daskgrad.autodiff.values.cotangents import SMALL
 from daskgrad.graph.eager import EagerCall
-from daskgrad.graph.expressions import MOST_INPUTS
+from daskgrad.graph.expressions import expressions_of
+from daskgrad.graph.nodes import order as order_of
 
 Unit = EagerCall | OuterNode  # a call of a model, or of NumPy
 Arrived = dict[OuterNode, list[Any]]  # the cotangents from the uses of each value
@@ -111,20 +117,19 @@ def units_below(end: OuterNode) -> list[Any]:
     """The calls that the output depends on, inputs first, as ``nodes.order`` has them."""
     if not (end.call or end.parents):
         return []
-    done: dict[Any, None] = {}
-    stack: list[Any] = [end.call or end]
-    while stack:
-        unit = stack[-1]
-        waiting = []
-        for node in unit.sources if isinstance(unit, EagerCall) else unit.parents:
-            below = node.call or node
-            if below not in done and (node.call or node.parents):
-                waiting.append(below)
-        if waiting:
-            stack.extend(waiting[::-1])
-        else:
-            done[stack.pop()] = None
-    return list(done)
+    return order_of([end.call or end], units_of)
+
+
+def inputs_below(unit: Unit) -> Sequence[OuterNode]:
+    """The values that a call takes in."""
+    return unit.sources if isinstance(unit, EagerCall) else unit.parents
+
+
+def units_of(unit: Unit) -> list[Any]:
+    """The calls that have made the values that a call takes in."""
+    return [
+        node.call or node for node in inputs_below(unit) if node.call is not None or node.parents
+    ]
 
 
 def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[OuterNode]]:
@@ -146,29 +151,7 @@ def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[Ou
     if len(light) <= 1:
         members.update({node: [node] for node in light})
         return members
-    consumers: dict[OuterNode, list[Any]] = defaultdict(list)
-    for unit in order:
-        for source in unit.sources if isinstance(unit, EagerCall) else unit.parents:
-            consumers[source].append(unit)
-    lasts: dict[Any, OuterNode] = {}
-    joined: dict[OuterNode, list[OuterNode]] = {}
-    inputs: dict[OuterNode, set[OuterNode]] = {}
-    for node in reversed(light):
-        uses = consumers[node]
-        last = lasts.get(uses[0], node) if uses else node
-        if last is not node and not (
-            node is not end
-            and node.is_here == last.is_here
-            and all([lasts.get(use) is last for use in uses])
-            and len(inputs[last].union(node.parents)) <= MOST_INPUTS
-        ):
-            last = node
-        lasts[node] = last
-        joined.setdefault(last, []).append(node)
-        inputs.setdefault(last, set()).update(node.parents)
-        inputs[last].discard(node)
-    members.update({last: nodes[::-1] for last, nodes in joined.items()})
-    return members
+    return members | expressions_of(light, order, inputs_below, lambda node, _: node is not end)
 
 
 def is_sum(node: OuterNode) -> bool:
@@ -198,39 +181,11 @@ def pull_expression(last: OuterNode, nodes: list[OuterNode], arrived: Arrived) -
             factor, g = g, SEED.as_like(last.value)
     sums = Cotangents()
     sums.value[last] = g
-    inside = set(nodes)
-    for node in nodes if len(nodes) == 1 else order_of_tape(last, inside):
-        if node in sums.value:
-            pulled = node.pullback(sums.value.pop(node))
-            for parent, cotangent in zip(node.parents, pulled, strict=True):
-                if cotangent is not None:
-                    sums.add(parent, cotangent)
+    pull_nodes(nodes if len(nodes) == 1 else backward_order([last], set(nodes)), sums)
     for node in inputs:
         leaf = cotangents.project(sums.value.get(node), node.value)
         arrived[node].append(leaf if factor is None else cotangents.scale((leaf,), factor)[0])
     last.value = None
-
-
-def order_of_tape(last: OuterNode, inside: Collection[OuterNode]) -> list[OuterNode]:
-    """The calls of an expression in the order of ``reverse.backward_order``."""
-    children, waiting = {last: 0}, [last]
-    while waiting:
-        for parent in waiting.pop().parents:
-            if parent in children:
-                children[parent] += 1
-            elif parent in inside:
-                children[parent] = 1
-                waiting.append(parent)
-    ready, order = [last], []
-    while ready:
-        node = ready.pop()
-        order.append(node)
-        for parent in node.parents:
-            if parent in children:
-                children[parent] -= 1
-                if not children[parent]:
-                    ready.append(parent)
-    return order
 
 
 def held_by(nodes: Sequence[OuterNode], inputs: Sequence[OuterNode]) -> int:

@@ -26,7 +26,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 
 COMPUTED = (Node, ArrayBox)
-NUMBERS = LEAF_TYPES - {ArrayBox}
+PLAIN = LEAF_TYPES - {ArrayBox}
 
 
 class Source:
@@ -336,5 +336,5 @@ def are_usual(items: Sequence[Any]) -> bool:
 
 def holds_node(tree: Any) -> bool:
     """Whether a tree holds a node, a collection, or a value of an eager evaluation."""
-    leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in NUMBERS]
+    leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in PLAIN]
     return any([isinstance(leaf, COMPUTED) or is_collection(leaf) for leaf in leaves])

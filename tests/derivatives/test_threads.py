@@ -55,7 +55,7 @@ class Models:
 
 
 def ways(models, evaluate, times):
-    """Where each of some evaluations ran its models: H in this thread, D on others."""
+    """A letter for each evaluation: H if its models ran in this thread, D on others."""
     letters = ""
     for _ in range(times):
         evaluate()

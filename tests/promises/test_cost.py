@@ -639,7 +639,7 @@ PLAIN = [model.__wrapped__ for model in MODELS]
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_how_many_calls_a_node_costs_in_line(graph):
-    """Of the same model autograd alone makes 22 in the chain, 230 in the fan, 125 in layers."""
+    """Autograd alone makes 22 for a model in the chain, 230 in the fan, 125 in layers."""
     program, most = GRAPHS[graph]
 
     def a_node(derivative, *models):

@@ -259,7 +259,8 @@ running = _RUNNING.get
 def eager_tape() -> Any:
     """The tape of an eager evaluation, which runs models now; None if calls are recorded."""
     recording = running()
-    return None if recording is None or inside_model() else recording.eager
+    tape = None if recording is None else recording.eager
+    return None if tape is None or inside_model() else tape
 
 
 # -------------------------------------------------------------------------------------------------

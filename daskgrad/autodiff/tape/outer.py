@@ -13,7 +13,6 @@ from autograd.tracer import new_box, notrace_primitives
 from daskgrad.autodiff.rules.declaration import without_derivative
 from daskgrad.autodiff.rules.indexing import Selection
 from daskgrad.autodiff.tape.boxes import ArrayBox, integer_pullback, live, trace_numbers
-from daskgrad.autodiff.tape.numpy_warnings import naming
 from daskgrad.autodiff.tape.operands import Operands
 from daskgrad.autodiff.tape.reverse import TapeNode
 
@@ -73,7 +72,7 @@ class OuterTrace:
         """The result of the function, in boxes."""
         live[self._number] = self._operands
         try:
-            return naming(fun)
+            return fun()
         finally:
             del live[self._number]
 
