@@ -372,14 +372,8 @@ class RecordingBox(Hiding, ArrayBox):
             return call_of_data(getattr(ufunc, method), inputs, kwargs)
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
 
-    def __pow__(self, exponent: Any) -> Any:
-        return NotImplemented if is_node(exponent) else power(self, self, exponent)
-
     def __matmul__(self, other: Any) -> Any:
         return NotImplemented if is_node(other) else super().__matmul__(other)
-
-    def __rpow__(self, base: Any) -> Any:
-        return power(self, base, self)
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else ()
@@ -464,7 +458,7 @@ def in_place(self: RecordingBox, other: Any) -> Any:
     return NotImplemented
 
 
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod")
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 LOGICAL = ("and", "or", "xor", "lshift", "rshift")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
@@ -473,7 +467,7 @@ for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
 for name in (*BINARY, *LOGICAL):
     fun = getattr(operator, f"__{name}__")
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
-for name in (*BINARY, *LOGICAL, "pow", "matmul"):
+for name in (*BINARY, *LOGICAL, "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
 for name in ("__divmod__", "__rdivmod__", "__round__", "conjugate"):
     setattr(RecordingBox, name, as_on_tape(name))
@@ -568,14 +562,6 @@ def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None
         return None
     call = RecordedCall.of_call(parts.recording, value, operator.getitem, (parts, number), {})
     return RecordingBox(value, parts.recording.number, call)
-
-
-def power(box: RecordingBox, base: Any, exponent: Any) -> Any:
-    """NumPy's operator, which has other bits than ``np.power``, for data, as on the tape."""
-    if are_data((base, exponent)):
-        return call_of_data(operator.pow, (base, exponent), {})
-    of_tape = tape_box_of(box)
-    return of_tape.__pow__(box, exponent) if base is box else of_tape.__rpow__(box, base)
 
 
 # ------------------------------------------------------------------------------- in the tracer

@@ -158,36 +158,43 @@ def unboxed(leaf: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else map_leaves(unboxed, value)
 
 
-def is_python(number: Any) -> bool:
-    """Whether this is one of Python's numbers, or a box of one."""
-    number = plain(number)
-    return isinstance(number, int | float | complex) and not isinstance(number, np.generic)
+def class_of(value: Any) -> type:
+    """The class of a value, or of the array or number in a box."""
+    is_boxed = isbox(value) and hasattr(type(value), "class_of_value")
+    return value.class_of_value() if is_boxed else type(value)
 
 
-def strong(value: Any) -> Any:
-    """One of Python's floats or complex numbers as a number of NumPy's, with shape and dtype."""
-    if type(value) is float:
-        return np.float64(value)
-    if type(value) is complex:
-        return np.complex128(value)
-    if not (isbox(value) and is_python(value)) or isinstance(plain(value), int):
+def strong(value: Any, beside: Any = None) -> Any:
+    """One of Python's floats or complex numbers, or a box of one, as the number of NumPy's that it
+    is ``beside`` others with such a result."""
+    kind = class_of(value)
+    if kind is not float and kind is not complex:
         return value
-    if is_recorded(value):
-        kind = np.float64 if isinstance(value, float) else np.complex128
-        return value.record_call(kind, (value,))
-    return value * np.float64(1.0)
+    zero = np.result_type(kind(), getattr(beside, "dtype", np.float64)).type()
+    return value - (zero.real if kind is float else zero)
 
 
 NUMPYS: set[type] = {np.ndarray, np.float64}  # and boxes of these
 
 
-def on_numpys(rule: Callable, argnums: tuple, *others: Any) -> Any:
-    """What autograd's rule returns for NumPy's numbers in the place of Python's, which raise
-    errors of a division by zero and of overflow; others end with positional and other arguments."""
-    *first, args, kwargs = others
-    if not NUMPYS.issuperset([type(args[argnum]) for argnum in argnums]):
-        args = substitute(args, argnums, [strong(args[argnum]) for argnum in argnums])
-    return rule(argnums, *first, args, kwargs)
+def numpys(argnums: tuple, ans: Any, args: tuple) -> tuple:
+    """The arguments of a call with NumPy's numbers in the place of Python's at ``argnums``."""
+    return tuple(substitute(args, argnums, [strong(args[n], ans) for n in argnums]))
+
+
+@functools.cache
+def on_numpys(rule: Callable) -> Callable:
+    """A rule that gets NumPy's numbers in the place of Python's, which raise errors of a division
+    by zero and of overflow, and do not equal the rounded ones that NumPy computed with."""
+
+    def strong_rule(argnums: tuple, *others: Any) -> Any:  # ..., ans, args, kwargs
+        for argnum in argnums:
+            if type(others[-2][argnum]) not in NUMPYS:
+                *first, ans, args, kwargs = others
+                return rule(argnums, *first, ans, numpys(argnums, ans, args), kwargs)
+        return rule(argnums, *others)
+
+    return strong_rule
 
 
 def shape_of(array: Any) -> tuple[int, ...]:

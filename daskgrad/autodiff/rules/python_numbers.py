@@ -14,9 +14,16 @@ import numpy as np
 from autograd.core import primitive_jvps, primitive_vjps
 from autograd.extend import primitive
 
-from daskgrad.autodiff.rules.declaration import DECLARED, NOTHING, declare, kernel, plain, strong
+from daskgrad.autodiff.rules.declaration import (
+    DECLARED,
+    NOTHING,
+    class_of,
+    declare,
+    kernel,
+    numpys,
+    strong,
+)
 from daskgrad.autodiff.rules.math_elementwise import ARITHMETIC
-from daskgrad.autodiff.values.trees import substitute
 
 
 def in_double(g: Any) -> Any:
@@ -31,23 +38,20 @@ def stays_python(fun: Callable, like: Callable) -> Callable:
     tangent_like = rules.tangent or primitive_jvps[like]
     quick = ARITHMETIC.get(like, {})
 
-    def numpys(argnums: tuple, ans: Any, args: tuple) -> tuple[Any, tuple]:
-        """Value and operands as NumPy's numbers; of a complex value, as (-8.0) ** 0.5 is, complex
-        operands."""
-        if isinstance(plain(ans), complex):
-            return strong(ans), tuple([strong(arg + 0j) for arg in args])
-        operands = [strong(args[argnum]) for argnum in argnums]
-        return strong(ans), tuple(substitute(args, argnums, operands))
+    def of_numpys(argnums: tuple, ans: Any, args: tuple) -> tuple[Any, tuple]:
+        if class_of(ans) is complex:  # as (-8.0) ** 0.5 is
+            args = tuple([arg + 0j for arg in args])
+        return strong(ans), numpys(argnums, ans, args)
 
     def adjoint(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable:
         pullback = None
-        if argnums in quick and isinstance(plain(ans), float):
+        if argnums in quick and class_of(ans) is float:
             pullback = quick[argnums](ans, *args)
-        pullback = pullback or adjoint_like(argnums, *numpys(argnums, ans, args), kwargs)
+        pullback = pullback or adjoint_like(argnums, *of_numpys(argnums, ans, args), kwargs)
         return lambda g: pullback(in_double(g))
 
     def tangent(argnums: tuple, tangents: Any, ans: Any, args: tuple, kwargs: dict) -> Any:
-        return tangent_like(argnums, tangents, *numpys(argnums, ans, args), kwargs)
+        return tangent_like(argnums, tangents, *of_numpys(argnums, ans, args), kwargs)
 
     made = primitive(fun)
     declare(made, adjoint=adjoint, tangent=tangent)
@@ -73,4 +77,4 @@ UNARY: dict[str, Callable] = {
     "conjugate": stays_python(conjugate, anp.conj),
 }
 to_digits = kernel(round)
-TAKE_PYTHONS = {*ARITHMETIC, *BINARY.values(), *UNARY.values()}  # whose rules do so, too
+PRIMITIVES = {*BINARY.values(), *UNARY.values()}

@@ -7,7 +7,6 @@ its cotangent, so its own pullback maps tangents (J. Townsend, "A new trick for 
 vector products", 2017). All of it is written in autograd's primitives, and can be differentiated.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
 from autograd.tracer import Node, box_type_mappings, getval, isbox, new_box, notrace_primitives
 
+from daskgrad.autodiff.rules import python_numbers
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
@@ -25,10 +25,8 @@ from daskgrad.autodiff.rules.declaration import (
     plain,
     require_seen,
     settle,
-    strong,
     without_derivative,
 )
-from daskgrad.autodiff.rules.python_numbers import TAKE_PYTHONS
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     kept_value_error,
@@ -199,15 +197,15 @@ def rule_of(fun: Callable) -> Callable:
     """The rule of a primitive that is new, or has autograd's rule."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
-        rule = primitive_jvps.get(fun)
-        return transpose(fun) if rule is None else functools.partial(on_numpys, rule)
+        autograds = primitive_jvps.get(fun)
+        return on_numpys(autograds) if autograds else transpose(fun)
     if known.refused:  # by the adjoint
-        RULES[fun] = transpose(fun)
+        rule = transpose(fun)
     elif known.program:
-        RULES[fun] = rule_by_program(fun, known, known.program)
+        rule = rule_by_program(fun, known, known.program)
     else:
         rule = known.tangent or transpose(fun)
-        RULES[fun] = rule if fun in TAKE_PYTHONS else functools.partial(on_numpys, rule)
+    RULES[fun] = rule if fun in python_numbers.PRIMITIVES else on_numpys(rule)
     return RULES[fun]
 
 
@@ -232,7 +230,7 @@ def rule_by_program(fun: Callable, known: Declaration, program: Callable) -> Cal
     def rule(argnums: tuple, tangents: Sequence, ans: Any, args: tuple, kwargs: dict) -> Any:
         if not is_replaced(fun, known, argnums, args, kwargs):
             return otherwise(argnums, tangents, ans, args, kwargs)
-        active = [strong(args[argnum]) for argnum in argnums]
+        active = [args[argnum] for argnum in argnums]
         _, push = linearize_with(None, program_of(program, argnums, args, kwargs), active)
         pushed, value = push(tangents), plain(ans)
         if isinstance(value, list | tuple):

@@ -22,9 +22,10 @@ from autograd.tracer import isbox, trace_primitives_map
 from daskgrad.autodiff.rules import python_numbers
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
-    is_python,
+    class_of,
     learn,
     settle,
+    strong,
     without_derivative,
 )
 from daskgrad.autodiff.rules.math_along_axes import running
@@ -128,8 +129,11 @@ def between_numbers(name: str, method: str) -> Callable:
     is_reflected = method != f"__{name}__"
 
     def operate(box: Any, other: Any) -> Any:
-        if type(other) not in PYTHONS and not is_python(other):
-            return numpys(box, other)
+        kind = type(other)
+        if kind not in PYTHONS:
+            kind = class_of(other)
+            if issubclass(kind, np.generic) or not issubclass(kind, int | float | complex):
+                return numpys(box, other)
         operands = (other, box) if is_reflected else (box, other)
         return fun(*operands) if fun else plain(*map(boxes.inmost, operands))
 
@@ -161,7 +165,7 @@ def install_plain_calls() -> None:
             if hasattr(ArrayBox, method):
                 setattr(NumberBox, method, between_numbers(name, method))
     for name, fun in python_numbers.UNARY.items():
-        setattr(NumberBox, name, lambda box, fun=fun: fun(box))
+        setattr(NumberBox, name, fun)
     NumberBox.__pos__ = lambda box: box
     NumberBox.__divmod__ = lambda box, other: (box // other, box % other)
     NumberBox.__rdivmod__ = lambda box, other: (other // box, other % box)
@@ -245,7 +249,8 @@ def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
         return call_once(ufunc, arrays_of(inputs), kwargs)
     if method == "outer" and not kwargs:
         first, second = inputs
-        return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
+        first = anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second))
+        return ufunc(strong(first), strong(second))
     if "out" in kwargs or not isbox(inputs[0]) or (ufunc, method) not in REDUCTIONS:
         instead = "daskgrad.scipy.special.logsumexp(x)" if ufunc is np.logaddexp else "np.cumsum"
         raise TypeError(

@@ -16,6 +16,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
+from daskgrad.autodiff.rules import python_numbers
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
@@ -28,7 +29,6 @@ from daskgrad.autodiff.rules.declaration import (
     require_derivative,
     require_seen,
     settle,
-    strong,
     without_derivative,
 )
 from daskgrad.autodiff.rules.indexing import (
@@ -38,7 +38,7 @@ from daskgrad.autodiff.rules.indexing import (
     Selection,
     Transposition,
 )
-from daskgrad.autodiff.rules.python_numbers import TAKE_PYTHONS
+from daskgrad.autodiff.rules.math_elementwise import ARITHMETIC
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     integer_pullback,
@@ -141,10 +141,12 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
     settle()
     known = DECLARED.get(fun)
     if known is not None and (known.adjoint or known.program or known.refused):
-        RULES[fun] = declared_rule(fun, known)
-        return RULES[fun]
-    rule = primitive_vjps.get(fun)
-    return missing(fun, argnums) if rule is None else functools.partial(on_numpys, rule)
+        rule = declared_rule(fun, known)
+        if fun not in ARITHMETIC and fun not in python_numbers.PRIMITIVES:
+            rule = on_numpys(rule)
+        RULES[fun] = rule
+        return rule
+    return on_numpys(primitive_vjps.get(fun) or missing(fun, argnums))
 
 
 def trace(
@@ -469,7 +471,7 @@ def _parts(thing: Any) -> Sequence[Any]:
 def declared_rule(fun: Callable, known: Declaration) -> Callable:
     otherwise = known.adjoint or primitive_vjps.get(fun)
     if otherwise and not known.program and not known.refused:
-        return otherwise if fun in TAKE_PYTHONS else functools.partial(on_numpys, otherwise)
+        return otherwise
 
     def rule(argnums: tuple, ans: Any, args: tuple, kwargs: dict) -> Callable[[Any], tuple]:
         if known.refused:
@@ -494,7 +496,7 @@ def program_pullback(
     program: Callable, argnums: tuple, ans: Any, args: tuple, kwargs: dict
 ) -> Callable[[Any], tuple]:
     """The pullback of a program, which is traced now."""
-    active = [strong(args[argnum]) for argnum in argnums]
+    active = [args[argnum] for argnum in argnums]
     outputs, tape = trace_with(None, program_of(program, argnums, args, kwargs), active)
     is_list, count = isinstance(plain(ans), list | tuple), len(outputs)
     spaces = [vspace(array) for array in active]
