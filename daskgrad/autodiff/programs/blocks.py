@@ -29,7 +29,7 @@ from daskgrad.autodiff.programs.signatures import (
 from daskgrad.autodiff.programs.store import Entry, Programs
 from daskgrad.autodiff.programs.watch import References, slots_of
 from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way, make_batch
-from daskgrad.autodiff.rules.declaration import Diverged, strong
+from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock, TracedCall
 from daskgrad.autodiff.values.trees import LEAF, LEAF_TYPES, unflatten
 
@@ -287,10 +287,10 @@ class ItemGroup:
             return None
         answer = self._programs.run(entry, self._inputs_of(items, place))
         entry.served += 1
-        if answer is None or type(answer[1][0]) not in (np.float64, float) or len(answer[1]) > 1:
+        if answer is None or not isinstance(answer[1][0], float) or len(answer[1]) > 1:
             return None
         way, outputs, residuals = answer
-        value = strong(outputs[0]) if way.structure is LEAF else unflatten(way.structure, outputs)
+        value = outputs[0] if way.structure is LEAF else unflatten(way.structure, outputs)
         try:
             return value, way.program.pull_examples(residuals)
         except Diverged:

@@ -32,7 +32,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import VJPNode, primitive_jvps, primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox as ArrayBox  # autograd's, before it is replaced
-from autograd.tracer import isbox, notrace_primitives
+from autograd.tracer import box_types, isbox, notrace_primitives
 
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import map_leaves, substitute
@@ -160,8 +160,9 @@ def unboxed(leaf: Any) -> Any:
 
 def class_of(value: Any) -> type:
     """The class of a value, or of the array or number in a box."""
-    is_boxed = isbox(value) and hasattr(type(value), "class_of_value")
-    return value.class_of_value() if is_boxed else type(value)
+    kind = type(value)
+    is_boxed = kind in box_types and hasattr(kind, "class_of_value")
+    return value.class_of_value() if is_boxed else kind
 
 
 def strong(value: Any, beside: Any = None) -> Any:
