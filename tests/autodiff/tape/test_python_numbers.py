@@ -101,6 +101,26 @@ def test_a_python_float_stays_one_in_sums(name):
         require_same(as_items([0.7, 0.7])[0], terms[0] + terms[0])
 
 
+BESIDE_SINGLE = {  # a function of such a number, where, and its derivative there
+    "the largest": (lambda p: np.sum(np.maximum(TABLE, p)), 0.7, 3.0),
+    "the smallest": (lambda p: np.sum(np.minimum(p, TABLE)), -0.7, 3.0),
+    "a sum of all pairs": (lambda p: np.sum(np.add.outer(TABLE, p)), 0.7, 3.0),
+    "more than single precision has": (lambda p: np.sum(TABLE / p), 1e200, 0.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("name", BESIDE_SINGLE)
+def test_a_rule_has_the_number_that_numpy_computed_with(name):
+    fun, p, slope = BESIDE_SINGLE[name]
+    gradient = dg.value_and_grad(dg.delayed(fun))
+    for _ in range(CALLS):
+        value, slope_of_call = gradient(p)
+        require_same(value, fun(p))
+        assert slope_of_call == slope
+    assert dg.jvp(fun, (p,), (1.0,))[1] == slope
+
+
 def test_a_complex_number_stays_pythons():
     table = TABLE.astype(np.complex64)
 
