@@ -312,7 +312,6 @@ OPERATORS = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 RAISING = {operator.pow, operator.truediv, operator.floordiv, operator.mod, operator.abs}
 SHAPED = {  # functions whose values have shapes that follow from the arguments' shapes
     *(*OPERATORS, operator.neg, operator.invert, plus, add_to, spread.fun),
-    *(np.float64, np.complex128),
     *(np.array, np.clip, np.dot, np.einsum, np.outer, np.where, np.copy, np.zeros),
     *map(raw, (np.ndarray.copy, linalg.cholesky, linalg.inv, linalg.solve)),
 }
