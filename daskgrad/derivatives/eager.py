@@ -15,7 +15,7 @@ from daskgrad.autodiff.models.as_called import UsersRun
 from daskgrad.autodiff.models.finite import is_debugging, is_required
 from daskgrad.autodiff.models.model import Model, identity, inside_model
 from daskgrad.autodiff.models.tracing import SEED
-from daskgrad.autodiff.tape.boxes import ArrayBox
+from daskgrad.autodiff.tape.boxes import TAPE_BOXES
 from daskgrad.autodiff.tape.numpy_warnings import naming
 from daskgrad.autodiff.tape.outer import OuterNode
 from daskgrad.autodiff.tape.questions import answer, answer_arguments
@@ -149,7 +149,7 @@ class EagerFunction:
             leaves, structure = flatten(args[number])
             leaves = [checked_leaf(leaf, argument, copy) for leaf in leaves]
             boxes = [tape.variable(leaf) if is_differentiable(leaf) else leaf for leaf in leaves]
-            nodes = [box._node if type(box) is ArrayBox else None for box in boxes]
+            nodes = [box._node if type(box) in TAPE_BOXES else None for box in boxes]
             boxed = unflatten(structure, boxes)
             arguments.append(EagerArgument(number, argument, leaves, structure, boxed, nodes))
         return arguments
@@ -237,7 +237,7 @@ class EagerObjective(EagerFunction):
         self, tape: EagerTape, known: GraphFacts, output: Any
     ) -> tuple[Any, dict[OuterNode, Cotangent]]:
         """The value of the output, and the cotangents that arrive at variables."""
-        end = tape.trace.node_of(output) if type(output) is ArrayBox else None
+        end = tape.trace.node_of(output) if type(output) in TAPE_BOXES else None
         if end is None:
             if not is_number(output) or tape.has_constant_calls:
                 tape.refuse("an output without derivative")
@@ -282,7 +282,7 @@ class EagerVjp(EagerFunction):
     ) -> EagerForwardPass:
         arguments = self._arguments(tape, primals, copy=True)
         leaves, structure = flatten(self._output(tape, primals, {}, arguments))
-        nodes = [tape.trace.node_of(leaf) if type(leaf) is ArrayBox else None for leaf in leaves]
+        nodes = [tape.trace.node_of(leaf) if type(leaf) in TAPE_BOXES else None for leaf in leaves]
         ends = [node for node in nodes if node is not None]
         if not ends or len(set(ends)) < len(ends) or tape.refusal is not None:
             tape.refuse("an output of the same values, or of none")
@@ -325,7 +325,7 @@ def take(arrived: dict[Any, Cotangent], node: Any) -> Any:
 
 
 def plain_leaf(leaf: Any) -> Any:
-    return of_its_own(leaf._value) if type(leaf) is ArrayBox else leaf
+    return of_its_own(leaf._value) if type(leaf) in TAPE_BOXES else leaf
 
 
 # ---------------------------------------------------------------- which graphs, once recorded

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.duals import Dual, tangent_in_place
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.cotangents import is_differentiable
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.slopes import as_matrix, dense_block, full_array, sparse_block
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.autodiff.values.vectors import entries
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
@@ -70,7 +71,7 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     output = Tangents(graph, directions).dual_as_node(graph.output)
     dual = evaluate_graph(Graph(output, []))[0]
     tangent = tangent_in_place(dual.value, dual.tangents[0])
-    return of_its_own(dual.value), of_its_own(tangent)
+    return of_its_own(map_leaves(strong, dual.value)), of_its_own(tangent)
 
 
 def record_at(

@@ -25,9 +25,10 @@ from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.descriptions import is_integer
-from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives.evaluation import evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
 from daskgrad.derivatives.inputs import Argnums, RowsWanted, as_argnums, require_real_scalar
@@ -146,14 +147,8 @@ class Objective:
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:
-        """The arguments of a call; numbers to differentiate are NumPy's, as in variables."""
-        arguments = list(args)
-        for number in self.numbers:
-            arguments[number] = map_leaves(
-                lambda leaf: np.asarray(leaf)[()] if type(leaf) in (float, complex) else leaf,
-                arguments[number],
-            )
-        leaves, structure = flatten((tuple(arguments), {}))
+        """The arguments of a call."""
+        leaves, structure = flatten((args, {}))
         return FlatArguments(leaves, structure, (None,) * len(leaves))
 
     def recorded(self, seconds: float) -> "RecordedObjective":
@@ -191,7 +186,7 @@ class RecordedObjective:
             gradients, independent = gather_gradients(recorded.variables, arrived, True)
         if independent:
             raise Unrecordable(f"the output does not depend on {independent[0].name!r}")
-        value = value[()] if isinstance(value, np.ndarray) else value
+        value = value[()] if isinstance(value, np.ndarray) else strong(value)
         return value, as_argnums(gradients, argnums)
 
     def _require_usual(self, graph: Graph) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.models.pullbacks import Batch, unit_cotangents
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.cotangents import Cotangent
 from daskgrad.autodiff.values.descriptions import (
     NondeterministicModelError,
@@ -104,7 +105,7 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
             return held.pull(checked_cotangent(cotangent, held.value, name))
         return stack(held.pull_each(batch))
 
-    return of_its_own(held.value), pullback
+    return of_its_own(map_leaves(strong, held.value)), pullback
 
 
 def stack(trees: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from daskgrad.autodiff.models.model import Call, Model
 from daskgrad.autodiff.models.pullbacks import capture, each_of, evaluate, pull_back, sum_values
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.rules.twins import as_array
-from daskgrad.autodiff.tape.boxes import ArrayBox
+from daskgrad.autodiff.tape.boxes import TAPE_BOXES, ArrayBox
 from daskgrad.autodiff.tape.outer import OuterNode, OuterTrace
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable, nbytes
@@ -27,7 +27,7 @@ from daskgrad.graph.nodes import HEAVY, call_of_leaves
 from daskgrad.tasks.collections import is_collection
 
 NUMBERS = {np.float64, float, int}
-USUAL = {ArrayBox, np.ndarray, *NUMBERS}
+USUAL = {*TAPE_BOXES, np.ndarray, *NUMBERS}
 
 
 class NotEagerError(Exception):
@@ -156,7 +156,7 @@ class EagerTape:
             leaves, spec = flatten((args, kwargs))
             structure = Structure(spec)
             for container in containers_in((args, kwargs)):
-                if type(container) is dict and ArrayBox in map(type, container):
+                if type(container) is dict and not set(TAPE_BOXES).isdisjoint(map(type, container)):
                     self.refuse("a traced value as a key")
         numbers: dict[OuterNode, int] = {}
         holes = []
@@ -165,7 +165,7 @@ class EagerTape:
                 continue
             if type(leaf) is np.ndarray and leaf.dtype.hasobject and has_box(leaf):
                 leaf = as_array(leaf.tolist())
-            node = self.trace.node_of(leaf) if type(leaf) is ArrayBox else None
+            node = self.trace.node_of(leaf) if type(leaf) in TAPE_BOXES else None
             if node is not None:
                 holes.append((position, numbers.setdefault(node, len(numbers))))
                 leaves[position] = None
@@ -177,7 +177,7 @@ class EagerTape:
 
     def _constant(self, leaf: Any, argument: str) -> Any:
         """A leaf of the arguments as it is now: a pullback may read it later."""
-        if type(leaf) is ArrayBox:
+        if type(leaf) in TAPE_BOXES:
             return leaf._value
         if isinstance(leaf, Elsewhere) or is_collection(leaf):
             self.refuse("an argument that is not in this process")
@@ -199,10 +199,10 @@ class EagerTape:
             self.refuse("a container that is used whole and in parts")
         outs: list[OuterNode | None] = [None] * len(leaves)
         for number, leaf in enumerate(leaves):
-            if type(leaf) is ArrayBox:
+            if type(leaf) in TAPE_BOXES:
                 self.refuse("a traced value that a model refers to")
             if is_differentiable(leaf):
-                box = self.trace.box(np.asarray(leaf)[()] if type(leaf) in PYTHONS else leaf)
+                box = self.trace.box(leaf)
                 box._node.call = call
                 self.largest = max(self.largest, nbytes([leaf]))
                 leaves[number], outs[number] = box, box._node
@@ -219,7 +219,7 @@ class EagerTape:
         sources, numbers = [], []
         for term in boxes:
             for number, leaf in enumerate(term):
-                node = self.trace.node_of(leaf) if type(leaf) is ArrayBox else None
+                node = self.trace.node_of(leaf) if type(leaf) in TAPE_BOXES else None
                 if node is not None:
                     sources.append(node)
                     numbers.append(number)
@@ -228,16 +228,13 @@ class EagerTape:
         return self.result(total, EagerAddition(name, sources, None, *numbers))
 
 
-PYTHONS = (float, complex)
-
-
 def has_box(array: np.ndarray) -> bool:
-    return any([type(entry) is ArrayBox for entry in array.flat])
+    return any([type(entry) in TAPE_BOXES for entry in array.flat])
 
 
 def values_in(tree: Any) -> Any:
     """A pytree with values in the place of boxes."""
-    return map_leaves(lambda leaf: leaf._value if type(leaf) is ArrayBox else leaf, tree)
+    return map_leaves(lambda leaf: leaf._value if type(leaf) in TAPE_BOXES else leaf, tree)
 
 
 def values_of(sources: Sequence[OuterNode]) -> list[Any]:

@@ -36,6 +36,8 @@ MULTIPLY = Model(operator.mul, "multiply", operator=Operator(linear_in=(0, 1)))
 DIVIDE = Model(operator.truediv, "divide", operator=Operator(linear_in=(0,)))
 POWER = Model(operator.pow, "power", operator=Operator())
 NEGATIVE = Model(operator.neg, "negative", operator=Operator(signs=(-1,)))
+POSITIVE = Model(operator.pos, "positive")
+ABSOLUTE = Model(operator.abs, "absolute")
 MATMUL = Model(operator.matmul, "matmul")
 GETITEM = Model(operator.getitem, "getitem")
 
@@ -238,8 +240,8 @@ class ArrayOperators(metaclass=AnsweringType):
     __truediv__, __rtruediv__ = records(DIVIDE)
     __pow__, __rpow__ = records(POWER)
     __matmul__, __rmatmul__ = records(MATMUL)
-    __floordiv__, __rfloordiv__ = records(model_of(np.floor_divide))
-    __mod__, __rmod__ = records(model_of(np.remainder))
+    __floordiv__, __rfloordiv__ = records(Model(operator.floordiv, "floor_divide"))
+    __mod__, __rmod__ = records(Model(operator.mod, "remainder"))
     __and__, __rand__ = records(model_of(np.bitwise_and))
     __or__, __ror__ = records(model_of(np.bitwise_or))
     __xor__, __rxor__ = records(model_of(np.bitwise_xor))
@@ -251,7 +253,7 @@ class ArrayOperators(metaclass=AnsweringType):
         return other // self, other % self
 
     def __pos__(self) -> Any:
-        return self.record(model_of(np.positive), (self,))
+        return self.record(POSITIVE, (self,))
 
     def __invert__(self) -> Any:
         return self.record(model_of(np.invert), (self,))
@@ -260,7 +262,7 @@ class ArrayOperators(metaclass=AnsweringType):
         return self.record(NEGATIVE, (self,))
 
     def __abs__(self) -> Any:
-        return self.record(model_of(np.absolute), (self,))
+        return self.record(ABSOLUTE, (self,))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(map(takes_nodes, inputs)):

@@ -276,10 +276,10 @@ def checked_leaf(leaf: Any, name: str, copy: bool) -> Any:
         return canonical_leaf(np.asarray(contiguous(leaf, repr(name))))
     if isinstance(leaf, Elsewhere):
         return leaf.fetch() if copy else leaf
-    if isinstance(leaf, float | complex) and not isinstance(leaf, np.generic):
-        return np.asarray(leaf)[()]
     if leaf is None or isinstance(leaf, bool | int | str | bytes | np.generic):
         return leaf
+    if isinstance(leaf, float | complex):  # Python's, or a class of the user's
+        return complex(leaf) if isinstance(leaf, complex) else float(leaf)
     raise TypeError(
         f"{name!r} holds {describe(leaf)}; expected float or complex arrays, or dicts, lists, "
         f"tuples and registered dataclasses of them"

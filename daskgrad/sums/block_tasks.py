@@ -28,6 +28,7 @@ from daskgrad.autodiff.models.pullbacks import (
     unpack_or_trace,
 )
 from daskgrad.autodiff.models.tracing import Active, Tracer, seen_by
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.autodiff.values.addition import (
     ADDITIONS,
@@ -87,7 +88,7 @@ def evaluate_block(
         for offset, item in enumerate(zip(*fields, strict=True)):
             of_term = [*item, *inputs]
             try:
-                value = plain_value(model, call, of_term)
+                value = strong(plain_value(model, call, of_term))
                 values.push(value)
             except StructureError:
                 raise
@@ -272,7 +273,8 @@ class TracedSum:
         if self._must_be_finite:
             where = self._where(inputs, nth(first, offset))
             finite.require_captured(where, self._summand.active, value, pullback)
-        return value, pullback, widths
+        # a batch does not know Python's numbers, and a sum is of one kind however it is evaluated
+        return value if type(value) is np.float64 else strong(value), pullback, widths
 
     def _where(self, inputs: Sequence[Any], place: Any = None) -> Blame:
         return Blame("forward", self._model, self._summand.call, inputs, place)

@@ -146,21 +146,21 @@ class Batching:
         rows = [self.made[part] for part in parts]
         if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
             raise Unrecordable("a function takes several values of an item at once")
-        loop = ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own)
+        is_quick = type(call.value) is float
+        loop = ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own, is_quick)
         self.calls.append(NumpyCall(loop, rows, {}, stacked([call.value] * EXAMPLES), self.place))
         return self.calls[-1]
 
 
-def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[str]]:
-    """The calls of a batch, with the inputs ``own`` stacked, and the names of functions that are
-    looped over. The outputs are rows or ``None``."""
+def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[ItemLoop]]:
+    """The calls of a batch, with the inputs ``own`` stacked, and the loops among them. The outputs
+    are rows or ``None``."""
     batch = Batching(program, own)
     for call in program.calls:
         batch.add(call)
     outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
     calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
-    loops = [getattr(c.fun.fun, "__name__", "c") for c in calls.calls if type(c.fun) is ItemLoop]
-    return calls, loops
+    return calls, [call.fun for call in calls.calls if type(call.fun) is ItemLoop]
 
 
 def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
@@ -201,6 +201,8 @@ STATEMENTS |= {guard_rows, stay_rows}
 LOGICAL = {operator.invert, operator.and_, operator.or_, operator.xor, operator.abs}
 BY_ENTRIES = {np.where, np.real, np.imag, np.copy, np.asarray, np.nan_to_num, np.angle, np.clip}
 BY_ENTRIES |= {np.zeros_like, np.ones_like, numpy_wrapper._astype.fun, pull_chosen.fun}
+SINGLE = np.dtype(np.float32)
+EXACT = {operator.add, operator.sub, operator.mul, operator.neg, operator.abs}  # with NumPy's bits
 
 
 @form(*ARITHMETIC, *LOGICAL, *BY_ENTRIES, operator.pow)
@@ -216,9 +218,14 @@ def elementwise(call: NumpyCall, batch: Batching) -> Any:
         if fun is operator.pow and not np.ndim(base):  # C's power of a number
             return None
     is_odd = ndim == 0 and isinstance(call.value, complex | np.integer)
-    if is_odd or type(call.value) is float:
-        return None  # other bits, overflow that is told, and division by zero that is an error
-    return batch.emit(fun, [batch.lift(arg, ndim) for arg in call.args], call.kwargs)
+    if is_odd or (type(call.value) is float and fun not in EXACT):
+        return None  # other bits, and errors of overflow and of a division by zero
+    args, values = [batch.lift(arg, ndim) for arg in call.args], list(map(value_of, call.args))
+    if {x.dtype for x in values if isinstance(x, np.ndarray | np.generic)} == {SINGLE}:
+        for number, arg in enumerate(call.args):
+            if type(values[number]) is float and batch.is_own(arg):  # which is weak
+                args[number] = batch.emit(np.asarray, (args[number], SINGLE))
+    return batch.emit(fun, args, call.kwargs)
 
 
 @form(np.outer)

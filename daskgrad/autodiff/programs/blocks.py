@@ -287,7 +287,7 @@ class ItemGroup:
             return None
         answer = self._programs.run(entry, self._inputs_of(items, place))
         entry.served += 1
-        if answer is None or type(answer[1][0]) is not np.float64 or len(answer[1]) > 1:
+        if answer is None or not isinstance(answer[1][0], float) or len(answer[1]) > 1:
             return None
         way, outputs, residuals = answer
         value = outputs[0] if way.structure is LEAF else unflatten(way.structure, outputs)

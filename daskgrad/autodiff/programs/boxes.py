@@ -372,14 +372,8 @@ class RecordingBox(Hiding, ArrayBox):
             return call_of_data(getattr(ufunc, method), inputs, kwargs)
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
 
-    def __pow__(self, exponent: Any) -> Any:
-        return NotImplemented if is_node(exponent) else power(self, exponent)
-
     def __matmul__(self, other: Any) -> Any:
         return NotImplemented if is_node(other) else super().__matmul__(other)
-
-    def __rpow__(self, base: Any) -> Any:
-        return power(base, self)
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else ()
@@ -428,7 +422,6 @@ def refusing(name: str) -> Callable:
 
 def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
     """An operator: Python's for data, which may have other bits, and autograd's for all else."""
-    traced = getattr(ArrayBox, name, None)
 
     def method(self: RecordingBox, *others: Any) -> Any:
         if any(map(is_node, others)):
@@ -436,9 +429,20 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
         if are_data(operands):
             return call_of_data(fun, operands, {})
+        traced = getattr(tape_box_of(self), name, None)
         return NotImplemented if traced is None else traced(self, *others)
 
     return method
+
+
+def tape_box_of(box: RecordingBox) -> Any:
+    """The class of the tape's boxes of such a value."""
+    is_python = type(HIDDEN.__get__(box)) in PYTHONS
+    return array_boxes.NumberBox if is_python else array_boxes.ArrayBox
+
+
+def as_on_tape(name: str) -> Callable:
+    return lambda box, *args: getattr(tape_box_of(box), name)(box, *args)
 
 
 def same(value: Any) -> Any:
@@ -454,7 +458,7 @@ def in_place(self: RecordingBox, other: Any) -> Any:
     return NotImplemented
 
 
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod")
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 LOGICAL = ("and", "or", "xor", "lshift", "rshift")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
@@ -463,8 +467,10 @@ for name in (*BINARY, *LOGICAL, *COMPARISONS, "neg", "pos", "abs", "invert"):
 for name in (*BINARY, *LOGICAL):
     fun = getattr(operator, f"__{name}__")
     setattr(RecordingBox, f"__r{name}__", operation(f"__r{name}__", fun, True))
-for name in (*BINARY, *LOGICAL, "pow", "matmul"):
+for name in (*BINARY, *LOGICAL, "matmul"):
     setattr(RecordingBox, f"__i{name}__", in_place)
+for name in ("__divmod__", "__rdivmod__", "__round__", "conjugate"):
+    setattr(RecordingBox, name, as_on_tape(name))
 for name in "float int complex index array str format repr reduce_ex setitem".split():
     setattr(RecordingBox, f"__{name}__", refusing(f"__{name}__"))
 
@@ -558,18 +564,12 @@ def part_of(parts: RecordedCall, number: int, value: Any) -> RecordingBox | None
     return RecordingBox(value, parts.recording.number, call)
 
 
-def power(base: Any, exponent: Any) -> Any:
-    """NumPy's operator, which has other bits than ``np.power``, for data, as on the tape."""
-    if are_data((base, exponent)):
-        return call_of_data(operator.pow, (base, exponent), {})
-    return anp.power(base, exponent)
-
-
 # ------------------------------------------------------------------------------- in the tracer
 
 
 RECORDING: dict[Any, type] = {
     array_boxes.ArrayBox: RecordingBox,
+    array_boxes.NumberBox: RecordingBox,
     array_boxes.ContainerBox: RecordingSequence,
     DictBox: RecordingDict,
     SparseBox: RecordingSparse,
@@ -636,6 +636,6 @@ def nested(make: Callable) -> Callable:
             raise not_positional(node)
         if type(HIDDEN.__get__(value)) in INTEGERS:
             raise KeyError  # as for the number itself
-        return make(value, number, node)
+        return (tape_box_of(value) if is_box(value) else make)(value, number, node)
 
     return make_box

@@ -64,15 +64,17 @@ def make_batch(
     item, _, structure, active = recorded_way(fun, layout, signature)
     value, *gradients = item.outputs
     pairs = [(item.inputs[place].value, g) for place, g in zip(active, gradients, strict=True)]
-    is_usual = structure == LEAF and type(value_of(value)) is np.float64
+    is_usual = structure == LEAF and isinstance(value_of(value), float)
     if not (is_usual and all([g is None or are_like(x, value_of(g)) for x, g in pairs])):
         return None
     calls, loops = batched(item, own)
     largest = max([getattr(call.value, "nbytes", 0) for call in calls.calls]) // EXAMPLES
     size = min(MOST, BATCH_BYTES // max(largest, 1))
-    if size < LEAST or len(loops) > MOST_LOOPS * len(item.calls):
+    slow = [loop for loop in loops if not loop.is_quick]
+    if size < LEAST or len(slow) > MOST_LOOPS * len(item.calls):
         return None
-    return BatchProgram(written_as_one(calls), power_of_two(size), loops, [0, 0])
+    names = [getattr(loop.fun, "__name__", "c") for loop in loops]
+    return BatchProgram(written_as_one(calls), power_of_two(size), names, [0, 0])
 
 
 def are_like(leaf: Any, gradient: Any) -> bool:

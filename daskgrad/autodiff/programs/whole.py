@@ -92,21 +92,14 @@ def are_unchanged(args: tuple, kinds: tuple, leaves: Sequence[Any]) -> bool:
 
 
 class KnownArguments(NamedTuple):
-    """Arguments of one kind: their entry; the places of its inputs among their leaves; and places
-    and types of inputs that are Python's numbers, and become NumPy's."""
+    """Arguments of one kind: their entry, and the places of its inputs among their leaves."""
 
     entry: Entry
     places: Sequence[int]
-    numbers: Sequence[tuple[int, type]]
     are_leaves: bool  # the inputs are all leaves as they are
 
     def inputs(self, leaves: Sequence[Any]) -> Sequence[Any]:
-        if self.are_leaves:
-            return leaves
-        inputs = [leaves[place] for place in self.places]
-        for number, kind in self.numbers:
-            inputs[number] = kind(inputs[number])
-        return inputs
+        return leaves if self.are_leaves else [leaves[place] for place in self.places]
 
 
 class Whole(Programs):
@@ -241,11 +234,7 @@ class Whole(Programs):
         if entry is None or signature is None:
             return None
         places = signature.places
-        kinds = [type(layout.leaves[place]) for place in places]
-        pairs = enumerate(zip(kinds, places, strict=True))
-        numbers = [(n, kind) for n, (kind, place) in pairs if kind is not type(leaves[place])]
-        are_leaves = not numbers and places == list(range(len(leaves)))
-        return KnownArguments(entry, places, numbers, are_leaves)
+        return KnownArguments(entry, places, places == list(range(len(leaves))))
 
     def _completed(self, fun: Any, way: Way) -> Way:
         if any(map(is_users, way.program.constants.values())):

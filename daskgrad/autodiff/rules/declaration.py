@@ -32,7 +32,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.core import VJPNode, primitive_jvps, primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox as ArrayBox  # autograd's, before it is replaced
-from autograd.tracer import isbox, notrace_primitives
+from autograd.tracer import box_types, isbox, notrace_primitives
 
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import map_leaves, substitute
@@ -156,6 +156,46 @@ def unboxed(leaf: Any) -> Any:
     if hasattr(value, "unboxed"):
         return value.unboxed()
     return value.copy() if isinstance(value, np.ndarray) else map_leaves(unboxed, value)
+
+
+def class_of(value: Any) -> type:
+    """The class of a value, or of the array or number in a box."""
+    kind = type(value)
+    is_boxed = kind in box_types and hasattr(kind, "class_of_value")
+    return value.class_of_value() if is_boxed else kind
+
+
+def strong(value: Any, beside: Any = None) -> Any:
+    """One of Python's floats or complex numbers, or a box of one, as the number of NumPy's that it
+    is ``beside`` others with such a result."""
+    kind = class_of(value)
+    if kind is not float and kind is not complex:
+        return value
+    zero = np.result_type(kind(), getattr(beside, "dtype", np.float64)).type()
+    return value - (zero.real if kind is float else zero)
+
+
+NUMPYS: set[type] = {np.ndarray, np.float64}  # and boxes of these
+
+
+def numpys(argnums: tuple, ans: Any, args: tuple) -> tuple:
+    """The arguments of a call with NumPy's numbers in the place of Python's at ``argnums``."""
+    return tuple(substitute(args, argnums, [strong(args[n], ans) for n in argnums]))
+
+
+@functools.cache
+def on_numpys(rule: Callable) -> Callable:
+    """A rule that gets NumPy's numbers in the place of Python's, which raise errors of a division
+    by zero and of overflow, and do not equal the rounded ones that NumPy computed with."""
+
+    def strong_rule(argnums: tuple, *others: Any) -> Any:  # ..., ans, args, kwargs
+        for argnum in argnums:
+            if type(others[-2][argnum]) not in NUMPYS:
+                *first, ans, args, kwargs = others
+                return rule(argnums, *first, ans, numpys(argnums, ans, args), kwargs)
+        return rule(argnums, *others)
+
+    return strong_rule
 
 
 def shape_of(array: Any) -> tuple[int, ...]:

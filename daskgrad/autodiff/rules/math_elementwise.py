@@ -21,6 +21,8 @@ from daskgrad.autodiff.rules.declaration import (
     is_real,
     is_real_like,
     kernel,
+    numpys,
+    on_numpys,
     plain,
     refusing,
     shape_of,
@@ -365,7 +367,9 @@ def arithmetic_rule(fun: Callable, pullbacks: Mapping[tuple, Callable]) -> Calla
         if len(args) == 2 and not kwargs and is_real_like(ans.dtype, *operands):
             pullback = pullbacks[argnums](ans, *args)
         if pullback is None:
-            return autograds(argnums, ans, args, kwargs)
+            if float in map(type, operands):
+                return rule(argnums, ans, numpys(argnums, ans, args), kwargs)
+            return on_numpys(autograds)(argnums, ans, args, kwargs)
         shapes = [operand.shape for operand in operands]
         if 1 not in ans.shape and shapes.count(ans.shape) == len(shapes):
             return pullback

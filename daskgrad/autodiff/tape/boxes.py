@@ -28,6 +28,7 @@ from autograd.builtins import SequenceBox
 from autograd.numpy import numpy_boxes
 from autograd.tracer import box_type_mappings, box_types, isbox
 
+from daskgrad.autodiff.rules.declaration import NUMPYS
 from daskgrad.autodiff.tape.scipy_hints import advice_about_scipy
 from daskgrad.autodiff.values.protection import BARE
 from daskgrad.autodiff.values.trees import LEAF_TYPES, held_by
@@ -69,13 +70,11 @@ INTEGERS = frozenset("biu")  # a cast to them, or to booleans, is constant betwe
 
 def kind_of(value: Any) -> str:
     """The kind of a value's dtype: "f" for real, "c" for complex ones; "" for a container."""
-    if type(value) is np.float64:  # its dtype takes three times as long as an array's
+    if type(value) is np.float64 or type(value) is float:  # NumPy's dtype takes three times as long
         return "f"
     try:
         return value.dtype.kind
     except AttributeError:
-        if isinstance(value, float):
-            return "f"
         return "c" if isinstance(value, complex) else ""
 
 
@@ -195,6 +194,7 @@ BOX_SIGNS = {  # in messages of plain NumPy and SciPy about a box, or an array o
     "must be real number": NUMBER,
     "must be numpy.ndarray": COMPILED,
     "ArrayBox": "",
+    "NumberBox": "",
     "dtype('O')": ARRAY,
     "dtype object": ARRAY,
     "object arrays": ARRAY,
@@ -390,9 +390,18 @@ class ArrayBox(Autograds, metaclass=AnsweringType):
             note_view(self, value)
 
 
+class NumberBox(ArrayBox):
+    """The box of a Python float or complex number, which stays Python's in Python's arithmetic."""
+
+    __slots__ = ()
+
+
+TAPE_BOXES = (ArrayBox, NumberBox)
+
+
 def inmost(value: Any) -> Any:
     """The array or number in a box, through all traces but one that is recorded."""
-    while type(value) is ArrayBox:
+    while type(value) is ArrayBox or type(value) is NumberBox:
         value = value._value
     return value
 
@@ -501,7 +510,7 @@ def shown(name: str, refusal: str = "") -> Any:
 
 
 def rounded(box: Any, ndigits: int | None = None) -> Any:
-    """``round`` of a traced number; NumPy's arrays have none."""
+    """``round`` of a traced number of NumPy's; its arrays have none."""
     if box.ndim or ndigits is None:
         raise TypeError(
             f"round() of a traced array (an ArrayBox), {place_in_model()}: write np.round(x), or "
@@ -542,7 +551,7 @@ def missing(name: str) -> property:
     value it is no AttributeError, since an array has the attribute."""
 
     def refuse(box: Any) -> Any:
-        if type(box) is not ArrayBox or not hasattr(box.class_of_value(), name):
+        if type(box) not in TAPE_BOXES or not hasattr(box.class_of_value(), name):
             raise AttributeError(name)
         instead = f"np.{name}(x), or " if callable(getattr(np, name, None)) else ""
         instead = INSTEAD.get(name, instead)
@@ -580,13 +589,14 @@ def install_array_boxes() -> None:
         setattr(ArrayBox, f"__i{name}__", in_place(symbol))
     for kind, boxes in list(box_type_mappings.items()):
         if boxes is Autograds:
-            box_type_mappings[kind] = ArrayBox
+            box_type_mappings[kind] = NumberBox if kind in (float, complex) else ArrayBox
         if boxes is SequenceBox:
             box_type_mappings[kind] = ContainerBox
-    for own in (ArrayBox, ContainerBox):
+    for own in (ArrayBox, NumberBox, ContainerBox):
         box_type_mappings[own] = own
         box_types.add(own)
-    LEAF_TYPES.add(ArrayBox)
-    BARE.add(ArrayBox)
+    LEAF_TYPES.update(TAPE_BOXES)
+    BARE.update(TAPE_BOXES)
+    NUMPYS.add(ArrayBox)
     numpy_boxes.ArrayBox = ArrayBox  # the tracer looks for it among operands
     Autograds.__module__, Autograds.__qualname__ = __name__, "Autograds"  # where pickles find it

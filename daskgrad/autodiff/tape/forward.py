@@ -16,10 +16,12 @@ from autograd.builtins import tuple as autograd_tuple
 from autograd.core import primitive_jvps, vspace
 from autograd.tracer import Node, box_type_mappings, getval, isbox, new_box, notrace_primitives
 
+from daskgrad.autodiff.rules import python_numbers
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
     explain,
+    on_numpys,
     plain,
     require_seen,
     settle,
@@ -195,13 +197,15 @@ def rule_of(fun: Callable) -> Callable:
     """The rule of a primitive that is new, or has autograd's rule."""
     known = DECLARED.get(fun)
     if known is None or not (known.adjoint or known.program or known.refused or known.tangent):
-        return primitive_jvps.get(fun) or transpose(fun)
+        autograds = primitive_jvps.get(fun)
+        return on_numpys(autograds) if autograds else transpose(fun)
     if known.refused:  # by the adjoint
-        RULES[fun] = transpose(fun)
+        rule = transpose(fun)
     elif known.program:
-        RULES[fun] = rule_by_program(fun, known, known.program)
+        rule = rule_by_program(fun, known, known.program)
     else:
-        RULES[fun] = known.tangent or transpose(fun)
+        rule = known.tangent or transpose(fun)
+    RULES[fun] = rule if fun in python_numbers.PRIMITIVES else on_numpys(rule)
     return RULES[fun]
 
 

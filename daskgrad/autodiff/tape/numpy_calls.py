@@ -8,6 +8,7 @@ asks.
 
 import functools
 import importlib
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +19,20 @@ from autograd.core import primitive_vjps
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import isbox, trace_primitives_map
 
-from daskgrad.autodiff.rules.declaration import DECLARED, learn, settle, without_derivative
+from daskgrad.autodiff.rules import python_numbers
+from daskgrad.autodiff.rules.declaration import (
+    DECLARED,
+    class_of,
+    learn,
+    settle,
+    strong,
+    without_derivative,
+)
 from daskgrad.autodiff.rules.math_along_axes import running
 from daskgrad.autodiff.rules.twins import TWINS, in_positions
 from daskgrad.autodiff.rules.twins import as_array as array_of
 from daskgrad.autodiff.tape import boxes
-from daskgrad.autodiff.tape.boxes import place_in_model
+from daskgrad.autodiff.tape.boxes import NumberBox, place_in_model
 
 # -------------------------------------------------------------------------------------------------
 # Sparse operands: products of SciPy's sparse matrices with traced arrays.
@@ -37,7 +46,7 @@ OPERATORS = frozenset(("__matmul__", "__rmatmul__", "__mul__", "__rmul__"))
 SPARSE = "scipy.sparse."
 SHARED = "scipy._"  # converts arrays for all of SciPy, since SciPy 1.18
 NO_ARRAY = np.array(None, dtype=object)
-USUAL = {boxes.ArrayBox, float, int, complex, bool, np.float64}  # of operands
+USUAL = {*boxes.TAPE_BOXES, float, int, complex, bool, np.float64}  # of operands
 
 
 def as_array(box: Any) -> Callable:
@@ -104,6 +113,39 @@ def rule_for(other: Any, sparse: str) -> Callable | None:
     return getattr(rules, sparse)
 
 
+# --------------------------------------------------------------------------------- Python's numbers
+
+
+PYTHONS = {int, float, complex, bool, NumberBox}
+WITHOUT_DERIVATIVE = ("floordiv", "lt", "le", "gt", "ge", "eq", "ne")
+
+
+def between_numbers(name: str, method: str) -> Callable:
+    """An operator's method of a box of one of Python's numbers: Python's operator between these,
+    and NumPy's function for other operands."""
+    fun = python_numbers.BINARY.get(name)
+    plain: Callable = getattr(operator, name)
+    numpys = getattr(ArrayBox, method)
+    is_reflected = method != f"__{name}__"
+
+    def operate(box: Any, other: Any) -> Any:
+        kind = type(other)
+        if kind not in PYTHONS:
+            kind = class_of(other)
+            if issubclass(kind, np.generic) or not issubclass(kind, int | float | complex):
+                return numpys(box, other)
+        operands = (other, box) if is_reflected else (box, other)
+        return fun(*operands) if fun else plain(*map(boxes.inmost, operands))
+
+    return operate
+
+
+def number_rounded(box: Any, ndigits: int | None = None) -> Any:
+    if ndigits is None:
+        return boxes.rounded(box)
+    return python_numbers.to_digits(boxes.inmost(box), ndigits)
+
+
 # ------------------------------------------------------------------------------------- plain calls
 
 
@@ -118,6 +160,16 @@ def install_plain_calls() -> None:
     for name in ("add", "subtract", "true_divide", "power"):
         method = {"subtract": "sub", "true_divide": "truediv", "power": "pow"}.get(name, name)
         setattr(ArrayBox, f"__{method}__", with_array(getattr(anp, name)))
+    for name in (*python_numbers.BINARY, *WITHOUT_DERIVATIVE):
+        for method in (f"__{name}__", f"__r{name}__"):
+            if hasattr(ArrayBox, method):
+                setattr(NumberBox, method, between_numbers(name, method))
+    for name, fun in python_numbers.UNARY.items():
+        setattr(NumberBox, name, fun)
+    NumberBox.__pos__ = lambda box: box
+    NumberBox.__divmod__ = lambda box, other: (box // other, box % other)
+    NumberBox.__rdivmod__ = lambda box, other: (other // box, other % box)
+    NumberBox.__round__ = number_rounded
 
 
 OF_MEMORY = {np.shares_memory, np.may_share_memory}
@@ -197,7 +249,8 @@ def call_ufunc(box: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: A
         return call_once(ufunc, arrays_of(inputs), kwargs)
     if method == "outer" and not kwargs:
         first, second = inputs
-        return ufunc(anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second)), second)
+        first = anp.reshape(first, anp.shape(first) + (1,) * anp.ndim(second))
+        return ufunc(strong(first), strong(second))
     if "out" in kwargs or not isbox(inputs[0]) or (ufunc, method) not in REDUCTIONS:
         instead = "daskgrad.scipy.special.logsumexp(x)" if ufunc is np.logaddexp else "np.cumsum"
         raise TypeError(

@@ -53,7 +53,7 @@ def has_attribute(thing: Any, name: str) -> bool:
     """Python's ``hasattr``; of a box or a node, that of its value."""
     if type(type(thing)) is AnsweringType:
         kind = thing.class_of_value()
-        if issubclass(kind, np.ndarray | np.generic):  # no container in a node
+        if issubclass(kind, np.ndarray | np.generic | int | float | complex):  # no container
             return hasattr(kind, name)
     return hasattr(thing, name)
 

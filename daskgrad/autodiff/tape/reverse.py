@@ -16,6 +16,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import Node, isbox, new_box, notrace_primitives
 from numpy import float64, ndarray
 
+from daskgrad.autodiff.rules import python_numbers
 from daskgrad.autodiff.rules.declaration import (
     DECLARED,
     Declaration,
@@ -23,6 +24,7 @@ from daskgrad.autodiff.rules.declaration import (
     is_plain,
     is_recorded,
     missing,
+    on_numpys,
     plain,
     require_derivative,
     require_seen,
@@ -36,6 +38,7 @@ from daskgrad.autodiff.rules.indexing import (
     Selection,
     Transposition,
 )
+from daskgrad.autodiff.rules.math_elementwise import ARITHMETIC
 from daskgrad.autodiff.tape.boxes import (
     INTEGERS,
     integer_pullback,
@@ -138,9 +141,12 @@ def rule_of(fun: Callable, argnums: tuple) -> Callable:
     settle()
     known = DECLARED.get(fun)
     if known is not None and (known.adjoint or known.program or known.refused):
-        RULES[fun] = declared_rule(fun, known)
-        return RULES[fun]
-    return primitive_vjps.get(fun) or missing(fun, argnums)
+        rule = declared_rule(fun, known)
+        if fun not in ARITHMETIC and fun not in python_numbers.PRIMITIVES:
+            rule = on_numpys(rule)
+        RULES[fun] = rule
+        return rule
+    return on_numpys(primitive_vjps.get(fun) or missing(fun, argnums))
 
 
 def trace(

@@ -117,7 +117,7 @@ def zeros(leaf: Any) -> Any:
     if not is_differentiable(leaf):
         return None
     has_dtype = isinstance(leaf, Elsewhere | np.ndarray | np.generic)
-    dtype = leaf.dtype if has_dtype else np.asarray(leaf).dtype
+    dtype = leaf.dtype if has_dtype else np.result_type(leaf)
     return np.zeros(np.shape(leaf), dtype)[()]
 
 
@@ -161,7 +161,7 @@ def scale_leaf(leaf: Any, factor: Any) -> Any:
 
 def cast(cotangent: Any, leaf: Any) -> Any:
     """A cotangent in its leaf's dtype: the real part where the leaf is real."""
-    dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.asarray(leaf).dtype
+    dtype = leaf.dtype if isinstance(leaf, np.ndarray | np.generic) else np.result_type(leaf)
     if cotangent.dtype == dtype:
         return cotangent
     if cotangent.dtype.kind == "c" and dtype.kind != "c":

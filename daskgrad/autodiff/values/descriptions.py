@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.values.trees import BOXES
+
 
 def describe(value: Any, depth: int = 8) -> str:
     """A value in a few words, for an error: dtype and shape, or the structure of a container."""
     if not depth:
         return "..."
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic) or type(value) in BOXES:
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, dict):
         items = [f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()]

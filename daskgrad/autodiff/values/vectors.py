@@ -234,9 +234,12 @@ class Raveling:
         return joined(map(np.broadcast_to, filled, self._shapes))
 
     def unravel(self, vector: Any) -> Any:
-        """The pytree of a vector, with the dtypes of the first one."""
+        """The pytree of a vector, with the dtypes of the first one, and its Python floats."""
         pairs = zip(self._cut(vector), self._leaves, strict=True)
-        leaves = [leaf if part is None else part for part, leaf in pairs]
+        leaves = [
+            leaf if part is None else float(part) if type(leaf) is float else part
+            for part, leaf in pairs
+        ]
         return unflatten(self._structure, leaves)
 
     def direction(self, vector: Any) -> Any:

@@ -4,9 +4,10 @@ from inspect import signature
 
 import autograd.numpy.numpy_wrapper as anp
 import numpy as np
-from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import trace_primitives_map
 from sweep import Held, Wrt, function
+
+from daskgrad.autodiff.rules.declaration import ArrayBox
 
 
 def spaced(seed, *shape):

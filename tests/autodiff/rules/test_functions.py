@@ -213,6 +213,7 @@ DASKGRADS = "daskgrad.scipy's: tests/scipy_functions"
 ELSEWHERE = {  # differentiated functions that the table does not have
     "expm": DASKGRADS,
     "lu_packed": DASKGRADS,
+    "conjugate": DASKGRADS,
     **dict.fromkeys(["convolution", "lfilter", "lagged"], DASKGRADS),
     "sign": "the table has np.sign, of which it is the part for complex numbers",
     **dict.fromkeys(["constant_product", "product", "sampled", "dense", "solution"], DASKGRADS),
