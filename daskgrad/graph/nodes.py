@@ -28,7 +28,7 @@ from daskgrad.autodiff.models.model import Call, Model, inside_model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
 from daskgrad.autodiff.rules.twins import as_array
-from daskgrad.autodiff.tape.boxes import ArrayBox, place_here
+from daskgrad.autodiff.tape.boxes import TAPE_BOXES, place_here
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
@@ -298,7 +298,7 @@ class OnlyItems:
 
 def require_no_node_in(leaf: Any, where: str) -> None:
     """Raises if a leaf hides a node, which would be a constant, with a zero derivative."""
-    if type(leaf) is ArrayBox and not inside_model():  # of an eager evaluation in another thread
+    if type(leaf) in TAPE_BOXES and not inside_model():  # of an eager evaluation in another thread
         raise TypeError(f"{where} is {leaf!r}, a traced value of another thread or evaluation")
     if isinstance(leaf, OnlyItems):
         raise TypeError(

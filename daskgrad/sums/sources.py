@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.as_called import LargeArrays, eager_tape, taken_items
-from daskgrad.autodiff.tape.boxes import ArrayBox
+from daskgrad.autodiff.tape.boxes import TAPE_BOXES, ArrayBox
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
@@ -26,7 +26,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 
 COMPUTED = (Node, ArrayBox)
-PLAIN = LEAF_TYPES - {ArrayBox}
+PLAIN = LEAF_TYPES - set(TAPE_BOXES)
 
 
 class Source:
@@ -331,7 +331,7 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
 def are_usual(items: Sequence[Any]) -> bool:
     """Whether items are leaves of the usual types, or tuples of them, and none is computed."""
     leaves = usual_leaves(items)
-    return leaves is not None and (eager_tape() is None or ArrayBox not in map(type, leaves))
+    return leaves is not None and (eager_tape() is None or set(TAPE_BOXES).isdisjoint(map(type, leaves)))
 
 
 def holds_node(tree: Any) -> bool:
