@@ -331,7 +331,9 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
 def are_usual(items: Sequence[Any]) -> bool:
     """Whether items are leaves of the usual types, or tuples of them, and none is computed."""
     leaves = usual_leaves(items)
-    return leaves is not None and (eager_tape() is None or set(TAPE_BOXES).isdisjoint(map(type, leaves)))
+    if leaves is None or eager_tape() is None:
+        return leaves is not None
+    return set(TAPE_BOXES).isdisjoint(map(type, leaves))
 
 
 def holds_node(tree: Any) -> bool:
