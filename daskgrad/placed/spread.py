@@ -178,6 +178,7 @@ class Spread:
     def __init__(self, sizes: Sequence[int]):
         self.count = len(sizes)
         self.block_items = sizes[0]  # but for the last block, which may have fewer
+        self.item_count = sum(sizes)
         self._sizes = np.array(sizes, float)
         self.holders: list[str] = [""] * self.count
         self.seconds = np.full(self.count, np.nan)  # as far as they are known

@@ -1,5 +1,6 @@
 """Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
+import itertools
 import math
 import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -30,12 +31,13 @@ from daskgrad.placed.messages import (
 from daskgrad.placed.worker_store import Store, ticket_of
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
-from daskgrad.sums.cutting import join, take
+from daskgrad.sums.cutting import columns_of, join, rows_nbytes, take
 from daskgrad.sums.item_cotangents import ItemGradient
 
+COPIED = 2**20  # bytes of arrays that are put side by side, so that blocks are evaluated together
 KEPT = True  # in a result, in the place of a cotangent that its worker keeps
 Sums = dict[Place, Captured]
-# By the index of the first item of a block, for each differentiated field of its items.
+# By the index of the first item of a part, for each differentiated field of its items.
 ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
@@ -66,7 +68,7 @@ class CannotFinish(Exception):
 
 
 class JobPart(NamedTuple):
-    """Items that are evaluated as one: a block; or drawn items, a subtree of the sum or a slice.
+    """Items that are evaluated as one: some blocks; or drawn items. They are a subtree of the sum.
 
     ``place`` is in the tree of the sum, ``first`` the number of the first item. The rows go from
     ``start`` to ``stop`` in a run; items are in ``blocks``, drawn ones at ``indices`` among all.
@@ -106,6 +108,7 @@ class Job:
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
+        self._evaluated: list[JobPart] = []
         self._lock = threading.Lock()
         if message.drawn:
             self._parts = list(drawn_parts(message, self._worker_items()[1], threads))
@@ -163,34 +166,67 @@ class Job:
         running: Container[str],
     ) -> None:
         """Evaluates parts, each with the blocks that it is in, until the call is given up."""
+        start = 0
         try:
-            for number, blocks in zip(numbers, data, strict=True):
+            for part, count in self._together(numbers, data):
                 if call not in running:
                     return
-                self._evaluate(number, blocks)
+                places = slice(start, start + count)
+                self._evaluate(part, numbers[places], data[places])
+                start += count
         except CannotFinish:
             raise
         except BaseException as error:  # an exit or a StopIteration would end the event loop
             raise failed(error) from error
 
-    def _evaluate(self, number: int, blocks: Sequence[Any]) -> None:
-        """Evaluates a part, and adds it to the partial sums."""
-        traced, sent = self._open()
-        part, start = self._parts[number], clock.seconds()
+    def _together(
+        self, numbers: Sequence[int], data: Sequence[Sequence[Any]]
+    ) -> Iterator[tuple[JobPart, int]]:
+        """Consecutive parts as one, and how many: each subtree of small blocks makes larger batches
+        than a block does, above all of ragged items."""
+        parts, message = [self._parts[number] for number in numbers], self._message
+        _, summand = self._summand.value()
+        if message.drawn or summand.slices:
+            yield from [(part, 1) for part in parts]
+            return
+        most = power_of_two(max(1, COPIED // max(1, self._copied(parts[0], data[0]))))
+        for _, group in itertools.groupby(parts, lambda part: part.run):
+            run = list(group)
+            first = run[0].blocks[0]
+            for place, start, stop in subtrees_of(
+                first, first + len(run), most, message.block_count
+            ):
+                part, last = run[start - first], run[stop - 1 - first]
+                blocks = range(start, stop)
+                yield part._replace(place=place, stop=last.stop, blocks=blocks), len(blocks)
+
+    def _copied(self, part: JobPart, blocks: Sequence[Any]) -> int:
+        """The bytes of a part's arrays, which its worker holds."""
+        fields = [column for items in blocks for column in columns_of(items)]
+        fields += [self._rows_of(rows, part) for rows in self.attached.values()]
+        return sum([rows_nbytes(field) or 0 for field in fields])
+
+    def _evaluate(
+        self, part: JobPart, numbers: Sequence[int], data: Sequence[Sequence[Any]]
+    ) -> None:
+        """Evaluates parts as one, and adds it to the partial sums."""
+        (traced, sent), start = self._open(), clock.seconds()
         rows = [self._rows_of(runs, part) for runs in sent]
+        blocks = [*itertools.chain.from_iterable(data)]
         if part.indices is not None:
-            items = join([*picked(part.indices, blocks, self._message.block_items)])
-        else:
-            items = blocks[0] if blocks else None
-        self._add(traced, part, rows, items)
-        self.seconds[number] = clock.seconds() - start
+            blocks = [*picked(part.indices, blocks, self._message.block_items)]
+        self._add(traced, part, rows, join(blocks) if blocks else None)
+        seconds = (clock.seconds() - start) / len(numbers)
+        for number in numbers:
+            self.seconds[number] = seconds
 
     def _rows_of(self, runs: Any, part: JobPart) -> Any:
         """The rows of a part, in a field that the request brings or in an attached array."""
         if type(runs) is not AttachedRows:
             return runs[part.run][part.start : part.stop]
         try:
-            return read_only(self._store.rows(runs.layout, runs.name, part.blocks[0]))
+            rows = [self._store.rows(runs.layout, runs.name, block) for block in part.blocks]
+            return read_only(join(rows))
         except KeyError:  # it was lost, or released meanwhile
             raise CannotFinish("missing", names=[runs.layout]) from None
 
@@ -202,13 +238,23 @@ class Job:
             if place not in attached:
                 continue
             layout = attached[place].layout
-            size, cotangents = self._message.block_items, self.item_cotangents
-            blocks = {first // size: fields[n][0] for first, fields in cotangents.items()}
+            cotangents = self.item_cotangents
+            blocks = {
+                block: rows
+                for part in self._evaluated
+                for block, rows in self._by_blocks(part, cotangents[part.first][n][0])
+            }
             self._store.keep(ticket_of(layout, call, self._number, n), blocks)
             self.item_cotangents = {
                 first: (*fields[:n], (None if fields[n][0] is None else KEPT,), *fields[n + 1 :])
                 for first, fields in cotangents.items()
             }
+
+    def _by_blocks(self, part: JobPart, rows: Any) -> Iterator[tuple[int, Any]]:
+        """The blocks of a part, with the rows of each."""
+        size, is_whole = self._message.block_items, rows is None or len(part.blocks) == 1
+        for number, block in enumerate(part.blocks):
+            yield block, rows if is_whole else rows[number * size : (number + 1) * size]
 
     def _add(self, traced: TracedSum, part: JobPart, rows: list[Any], items: Any) -> None:
         """Captures the items of a part, and puts the sum at its place in the tree."""
@@ -216,6 +262,7 @@ class Job:
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
+            self._evaluated.append(part)
             if isinstance(captured.pullback, ItemGradient):
                 self.item_cotangents[part.first] = captured.pullback.item_cotangents
             gradient = Gradient(captured.pullback.leaves)  # like all partial sums no fingerprint
@@ -318,7 +365,8 @@ def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Ite
     most = power_of_two(max(1, count // (PARTS * threads if threads > 1 else 1)))
     for run, drawn in enumerate(drawn_runs):
         is_sliced = message.drawn == "slices"
-        bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(drawn, most)
+        ranks = drawn.rank, drawn.stop, most, message.block_count
+        bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(*ranks)
         for place, first, end in bounds:
             start, stop = first - drawn.rank, end - drawn.rank
             indices = drawn.indices[start:stop]
@@ -332,12 +380,16 @@ def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[An
         yield take(items, indices[start:stop] % size)
 
 
-def subtrees_of(drawn: DrawnRun, most: int) -> Iterator[tuple[Place, int, int]]:
-    """The subtrees of a run, with at most so many items: place, first and last rank."""
-    start = drawn.rank
-    while start < drawn.stop:
-        size = min(power_of_two(drawn.stop - start), start & -start or most, most)
-        yield (size.bit_length() - 1, start // size), start, start + size
+def subtrees_of(start: int, stop: int, most: int, count: int) -> Iterator[tuple[Place, int, int]]:
+    """Consecutive terms of a sum of ``count`` as subtrees, with at most so many: place and bounds.
+
+    The last subtree of a sum may have fewer terms than others of its level.
+    """
+    while start < stop:
+        size = min(start & -start or most, most)
+        if stop < count:
+            size = min(size, power_of_two(stop - start))
+        yield (size.bit_length() - 1, start // size), start, min(start + size, stop)
         start += size
 
 
