@@ -16,10 +16,12 @@ from placed_programs import (
     in_one_thread,
     keeping,
     program_of,
+    ragged,
     wave,
 )
 
 import daskgrad as dg
+from daskgrad.autodiff.programs import blocks, ways
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives import in_line
 
@@ -113,3 +115,21 @@ def test_an_error_names_the_item(kind, local):
 def test_terms_that_are_arrays_in_the_place_of_numbers_are_an_error(items, local):
     with pytest.raises(TypeError, match="a gradient needs one real number"):
         dg.grad(lambda p, x: dg.map_sum(wave, items(p), x), (0, 1))(ROWS, X)
+
+
+def test_blocks_of_ragged_items_share_batches(local, monkeypatch):
+    runs, items = [], [np.linspace(0.0, 1.0, 3 + number % 2) for number in range(1024)]
+
+    def counted(*args):
+        batch = make_batch(*args)
+        return batch._replace(run=lambda *inputs: runs.append(inputs) or batch.run(*inputs))
+
+    make_batch = ways.make_batch
+    monkeypatch.setattr(blocks, "make_batch", counted)
+    shards = dg.place(items, grainsize=16)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(ragged, shards, x))
+    for number in range(5):  # units are chosen; programs get batches
+        runs.clear()
+        gradient(X + number)
+    lanes = sum(local.nthreads().values())
+    assert 0 < len(runs) <= 2 * lanes, "each thread has a batch of either size"
