@@ -8,7 +8,7 @@ Python's lock nearly all the time, so that threads take turns; large ones releas
 
 - in line: the calling thread alone (``scheduler="sync"``).
 - threads: all blocks are tasks on Dask's threads (``daskgrad.inline.seconds`` 0).
-- default: 20 ms in line, and then threads for items of at least 64 kB, else the calling thread.
+- default: in line below 20 ms and for items of less than 64 kB, else threads.
 
 A time is that of a call by the clock; all ways run in every round, in random order. The first three
 calls of each are not counted.

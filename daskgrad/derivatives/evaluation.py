@@ -1,7 +1,6 @@
 """Evaluation: runs graphs in the calling thread or with Dask, and again if results are lost."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,11 +8,18 @@ from typing import Any
 import dask.system
 
 from daskgrad.autodiff.models import blas
-from daskgrad.autodiff.models.pullbacks import capture, each_of, pull_back
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
-from daskgrad.derivatives.in_line import InLine, KnownResult, seconds_in_line
+from daskgrad.derivatives.in_line import (
+    is_large,
+    key_of,
+    run_by_dask,
+    run_here,
+    seconds_in_line,
+    stays,
+)
 from daskgrad.derivatives.inputs import warn_of_shipping
+from daskgrad.derivatives.tasks_in_line import InLine, KnownResult
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import DirectSums, build_forward
@@ -21,7 +27,6 @@ from daskgrad.graph.nodes import Node, build_values
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.placed import ArrayTermsError
-from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client, current_worker
 from daskgrad.tasks.sending import named_if_unreadable
 from daskgrad.tasks.supervision import LostError, present_workers
@@ -49,20 +54,30 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     is_worker = current_worker() is not None  # a task of the user's, not of a graph
     client = None if is_worker and not has_placed(graph) else active_client()
     seconds = seconds_in_line(graph, client)
+    if client is None:
+        key = key_of(graph)
+        if seconds and (is_worker or stays(key, graph)):  # a worker waits for no other task
+            with blas.threads(graph.is_chain), reading_items(graph):
+                return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
+        return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
     if not seconds:
         warn_of_shipping(graph, client)
-        with reading_items(graph):
-            return both_passes(graph, TaskGraph(where()))
-    if client is None and graph.is_one_call and not observers.of_tasks:
-        return one_call(graph)
+        return evaluate_by_dask(graph)
+    from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
+
     direct = DirectSums(client)
-    tasks = InLine(graph, direct, seconds)
+    tasks = BesideWorkers(graph, direct, seconds)
     try:
-        with blas.threads(graph.is_chain), NOTHING if client else reading_items(graph):
+        with blas.threads(graph.is_chain):
             return both_passes(graph, tasks, direct)
     except BaseException:
         tasks.abandon()
         raise
+
+
+def evaluate_by_dask(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    with reading_items(graph):
+        return both_passes(graph, TaskGraph(where()))
 
 
 def has_placed(graph: Graph) -> bool:
@@ -91,27 +106,11 @@ def reading(arrays: Iterable[Any]) -> contextlib.AbstractContextManager:
         return stack.pop_all()
 
 
-def one_call(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """Both passes of one model called on variables, without tasks."""
-    graph.is_watched = False
-    node: Any = graph.output
-    inputs = [source.primal if source.is_here else source.primal_here for source in node.inputs]
-    active = graph.active_inputs(node)
-    called = (node.model, node.call, active, inputs)
-    captured = capture(*called)
-    pulled = each_of(pull_back(captured, Seed(), *called))
-    sources = [node.inputs[number] for number, *_ in active]
-    return captured.value, (), dict(zip(sources, pulled, strict=True))
-
-
-def evaluate_here(graph: Graph) -> tuple[Any, Arrived]:
-    """The output's value, and the cotangents of variables, however long that takes."""
-    if graph.is_one_call:
-        value, _, arrived = one_call(graph)
-    else:
-        direct = DirectSums(None)
-        value, _, arrived = both_passes(graph, InLine(graph, direct, math.inf), direct)
-    return value, arrived
+def evaluate_here(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    """Both passes in the calling thread, as the tasks are added."""
+    graph.is_watched = False  # nothing runs twice
+    direct = DirectSums(None)
+    return both_passes(graph, InLine(graph, direct), direct)
 
 
 def both_passes(

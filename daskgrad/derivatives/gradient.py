@@ -1,17 +1,15 @@
 """Gradients: ``grad`` and ``value_and_grad``, by a graph or by one program."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import optree
-from numpy.lib.array_utils import byte_bounds
 
-from daskgrad.autodiff.values.cotangents import is_differentiable
-from daskgrad.autodiff.values.descriptions import describe, require_pair
+from daskgrad.autodiff.values.descriptions import require_pair
 from daskgrad.autodiff.values.memory import of_its_own
-from daskgrad.autodiff.values.trees import NAMESPACE, flatten, unflatten
+from daskgrad.autodiff.values.trees import flatten, unflatten
+from daskgrad.derivatives.eager import EagerObjective, GraphFacts, known_of
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -24,84 +22,9 @@ from daskgrad.derivatives.inputs import (
 )
 from daskgrad.derivatives.objectives import objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, shown_name
+from daskgrad.derivatives.storage import require_storage, write
 from daskgrad.graph.nodes import Node
-from daskgrad.graph.variables import Variable
 from daskgrad.tasks import observers
-
-# -------------------------------------------------------------------------------------------------
-# Storage: arrays of the caller, which gradients are written into.
-
-
-def require_storage(
-    out: Any, variables: Sequence[Variable], argnums: Argnums, arguments: Any, name: str
-) -> None:
-    """Raises unless gradients can be written into ``out``, and nothing else changes with it."""
-    like = as_argnums([variable.primal for variable in variables], argnums)
-    leaves, expected = flatten(like)
-    paths, arrays, structure = optree.tree_flatten_with_path(
-        out, none_is_leaf=True, namespace=NAMESPACE
-    )
-    if structure != expected:
-        raise ValueError(
-            f"out of {name!r}: expected the structure of the gradient, {describe(like)}; found "
-            f"{describe(out)}"
-        )
-    names = ["out" + "".join([f"[{entry!r}]" for entry in path]) for path in paths]
-    for array_name, array, leaf in zip(names, arrays, leaves, strict=True):
-        require_array(array, leaf, f"{array_name} of {name!r}")
-    named = [pair for pair in zip(names, arrays, strict=True) if pair[1] is not None]
-    inputs = [leaf for leaf in flatten(arguments)[0] if isinstance(leaf, np.ndarray)]
-    for one, other in overlaps(named, [("an argument", array) for array in inputs]):
-        raise ValueError(
-            f"{one} of {name!r} shares memory with {other}; pass arrays that nothing else uses"
-        )
-
-
-def require_array(array: Any, leaf: Any, subject: str) -> None:
-    """Raises unless the gradient of a leaf can be written into an array."""
-    if not is_differentiable(leaf):
-        if array is not None:
-            raise TypeError(f"{subject}: {describe(leaf)} has no gradient; pass None for it")
-        return
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{subject}: expected a NumPy array; found {describe(array)}")
-    shape, dtype = np.shape(leaf), np.asarray(leaf).dtype
-    if array.shape != shape:
-        raise ValueError(f"{subject}: expected shape {shape}, found {array.shape}")
-    if array.dtype != dtype:
-        raise TypeError(f"{subject}: expected dtype {dtype}, found {array.dtype}")
-    if not array.flags.writeable:
-        raise ValueError(f"{subject}: the array is read-only")
-    if array.size > 1 and 0 in array.strides:
-        raise ValueError(f"{subject}: entries of the array share memory; it is broadcast")
-
-
-def overlaps(
-    outputs: Sequence[tuple[str, np.ndarray]], inputs: Sequence[tuple[str, np.ndarray]]
-) -> Iterator[tuple[str, str]]:
-    """The names of an output and of another array that share memory."""
-    bounded = [
-        (*byte_bounds(array), name, array) for name, array in [*outputs, *inputs] if array.size
-    ]
-    names = {name for name, _ in outputs}
-    open_arrays: list[Any] = []  # that end behind the beginning of the next one
-    for low, high, name, array in sorted(bounded, key=lambda entry: entry[:2]):
-        open_arrays = [entry for entry in open_arrays if entry[0] > low]
-        for _, other, before in open_arrays:
-            if (name in names or other in names) and np.shares_memory(array, before):
-                yield (name, other) if name in names else (other, name)
-        open_arrays.append((high, name, array))
-
-
-def write(gradient: Any, out: Any) -> Any:
-    """Writes a gradient into ``out``, and returns that."""
-    for leaf, array in zip(flatten(gradient)[0], flatten(out)[0], strict=True):
-        if array is not None:
-            array[...] = leaf
-    return out
-
-
-# --------------------------------------------------------------------------------------- gradients
 
 
 def value_and_grad(
@@ -181,6 +104,7 @@ def value_and_grad(
             f"arrays, so pass one of them"
         )
     objective = None if has_aux else objective_of(fun, name, argnums, wanted)
+    eager = EagerObjective(fun, name, argnums, has_aux, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         if objective is None:
@@ -191,31 +115,41 @@ def value_and_grad(
         return objective.call(arguments, lambda: by_graph(args, kwargs), out)
 
     def by_graph(args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        start = time.time() if observers.observers else None
+        key, results = eager.key_at(args), None
+        if (known := eager.known(key)) is not None:
+            results = eager.value_and_gradients(key, known, args, kwargs, out)
+        value, aux, gradients = results or recorded_gradients(key, args, kwargs)
+        gradient = as_argnums(gradients, argnums)
+        if out is not None:
+            gradient = write(gradient, out)
+        return ((value, aux) if has_aux else value), gradient
+
+    def recorded_gradients(key: tuple, args: tuple, kwargs: dict) -> tuple[Any, Any, list[Any]]:
+        start, known = time.time() if observers.observers else None, None
         recorded = RecordedFunction(fun, name, argnums, args, borrows=True, sparse=wanted)
         try:
             if out is not None:
-                require_storage(out, recorded.variables, argnums, (args, kwargs), name)
-            value, aux, gradients = compute_gradients(recorded, kwargs, has_aux)
+                primals = [variable.primal for variable in recorded.variables]
+                require_storage(out, primals, argnums, (args, kwargs), name)
+            value, aux, gradients, known = compute_gradients(recorded, kwargs, has_aux)
         finally:
             recorded.give_back()
+            eager.note(key, recorded, known)
         if start is not None:
             points = [args[number] for number in recorded.numbers]
             shown, now = recorded.shown_name, time.time()
             evaluated = observers.Evaluated(shown, points, value, gradients, start, now)
             observers.tell_evaluated(evaluated)
-        gradient = as_argnums(gradients, argnums)
-        if out is not None:
-            gradient = write(gradient, out)
-        return ((value, aux) if has_aux else value), gradient
+        return value, aux, gradients
 
     return document(value_and_grad_of, fun, "value and gradient")
 
 
 def compute_gradients(
     recorded: RecordedFunction, kwargs: dict, has_aux: bool
-) -> tuple[Any, Any, list[Any]]:
-    """The value, the auxiliary and the gradients; the output must be one real number."""
+) -> tuple[Any, Any, list[Any], GraphFacts | None]:
+    """The value, the auxiliary and the gradients, and what is known then; the output must be one
+    real number."""
     output, aux = recorded.run(**kwargs), None
     if has_aux:
         pair = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
@@ -231,7 +165,8 @@ def compute_gradients(
     results = iter(map(of_its_own, computed))
     aux = [next(results) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
     gradients = recorded.gather(arrived, is_last=True)
-    return np.asarray(value)[()], unflatten(aux_structure, aux), gradients
+    known = known_of(recorded, graph)
+    return np.asarray(value)[()], unflatten(aux_structure, aux), gradients, known
 
 
 def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callable:

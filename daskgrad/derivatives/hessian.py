@@ -95,7 +95,8 @@ class HessianProduct(NamedTuple):
         gradients, independent = gather_gradients(self.pushed, arrived)
         unused = set(independent)
         pairs = zip(self.recorded.variables, self.pushed, strict=True)
-        warn_of_independent([v for v, pushed in pairs if pushed in unused], self.recorded.name)
+        unmet = [v.name for v, pushed in pairs if pushed in unused]
+        warn_of_independent(unmet, self.recorded.name)
         return gradients, gather_gradients(self.recorded.variables, arrived)[0]
 
 

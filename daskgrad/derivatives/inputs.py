@@ -265,10 +265,11 @@ HEAVY = 2**20  # bytes in all
 _sent: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()  # by client
 
 
-def warn_of_independent(variables: Sequence[Variable], name: str) -> None:
-    for independent in variables:
+def warn_of_independent(names: Sequence[str], name: str) -> None:
+    """Warns of variables of these names."""
+    for independent in names:
         warnings.warn(
-            f"the output of {name!r} does not depend on {independent.name!r}; its gradient is zero",
+            f"the output of {name!r} does not depend on {independent!r}; its gradient is zero",
             stacklevel=outside(),
         )
 

@@ -112,7 +112,7 @@ def jacobian(
         recorded = RecordedFunction(fun, name, argnums, args)
         graph = recorded.graph(**kwargs)
         used = {node.root for node in graph.active if isinstance(node, Variable)}
-        warn_of_independent([v for v in recorded.variables if v not in used], name)
+        warn_of_independent([v.name for v in recorded.variables if v not in used], name)
         argument = as_argnums([args[number] for number in recorded.numbers], argnums)
         if mode == "auto":
             dual = value_and_slopes(graph, recorded.variables)

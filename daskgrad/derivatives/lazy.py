@@ -80,7 +80,7 @@ def differentiate(output: Node, wrt: Any, cotangent: Any = None) -> tuple[Any, A
     parts = by_root(arrived)
     pairs = [(v, overlapping(v, parts[v.root], arrived)) for v in variables]
     reached = {v for v, pieces in pairs if pieces}
-    warn_of_independent([v for v in leaves if reached.isdisjoint(parts_of(v))], output.name)
+    warn_of_independent([v.name for v in leaves if reached.isdisjoint(parts_of(v))], output.name)
     keys = [build_gradient(v, tasks, forward, pieces).key for v, pieces in pairs]
     built = tasks.high_level_graph([forward.values[output].key, *keys])
     remaining = iter(keys)

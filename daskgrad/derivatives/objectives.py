@@ -184,9 +184,9 @@ class RecordedObjective:
             raise Unrecordable("it changes an argument")
         self._require_usual(graph)
         self.name, self.calls = shown_name(name, graph), calls_of_models(graph)
-        self.context = None if graph.is_one_call or graph.is_chain else blas.ONE_THREAD
+        self.context = None if graph.is_chain else blas.ONE_THREAD
         with recording_models():
-            value, arrived = evaluate_here(graph)
+            value, _, arrived = evaluate_here(graph)
             require_real_scalar(value, graph.output.name)
             gradients, independent = gather_gradients(recorded.variables, arrived, True)
         if independent:
@@ -199,7 +199,7 @@ class RecordedObjective:
         seconds = seconds_in_line(graph, None)
         if not seconds:
             raise Unrecordable("it may take no time in the calling thread")
-        if not (graph.is_one_call or self._seconds < seconds):
+        if not (graph.is_chain or self._seconds < seconds):
             raise NotYet("it takes longer than it may in the calling thread")
         for node in graph.order:
             if type(node) not in NODES:

@@ -96,8 +96,11 @@ class RecordedFunction:
     ``numbers``: the positions of these arguments. ``borrows``: does not copy the arguments, since
     ``give_back`` ends the recording before the caller can write into them. ``skipped``: how many
     arguments of the function precede ``args``. ``sparse``: which gradients should be rows.
-    ``shown_name``: its name for observers.
+    ``shown_name``: its name for observers. ``is_kept``: somebody keeps its nodes;
+    ``has_computed``: the function has asked for values.
     """
+
+    is_kept = has_computed = False
 
     def __init__(
         self,
@@ -139,7 +142,9 @@ class RecordedFunction:
                 raise
             return map_leaves(usable_leaf, output) if recording.closing else output
 
-        return recording.run(result)
+        output = recording.run(result)
+        self.has_computed = recording.has_computed
+        return output
 
     def graph(self, **kwargs: Any) -> Graph:
         """The graph of the function, which returns a node or a pytree of nodes."""
@@ -170,7 +175,7 @@ class RecordedFunction:
     def gather(self, arrived: dict[Variable, Cotangent], is_last: bool = False) -> list[Any]:
         """As ``gather_gradients``; warns of variables that the output does not depend on."""
         gradients, independent = gather_gradients(self.variables, arrived, is_last)
-        warn_of_independent(independent, self.name)
+        warn_of_independent([variable.name for variable in independent], self.name)
         return gradients
 
     def give_back(self) -> None:
@@ -180,6 +185,7 @@ class RecordedFunction:
         for reference in variables:
             variable = reference()
             if variable is not None:
+                self.is_kept = True
                 variable.own_arrays()
 
 

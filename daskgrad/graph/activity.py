@@ -33,12 +33,15 @@ class Graph:
     ):
         self.is_watched = True
         self.wrt = set(wrt)
-        reached = order([output], is_leaf=lambda node: node.is_stopped)
+        reached = order([output], lambda node: () if node.is_stopped else node.inputs)
         self.active = self._active(reached)
         self.extras = tuple(extras)
         if self.extras or any(node.is_stopped or node.is_settled for node in reached):
             outputs = [output, *self.extras]
-            reached = order(outputs, lambda node: node.is_settled and node not in self.active)
+            reached = order(
+                outputs,
+                lambda node: () if node.is_settled and node not in self.active else node.inputs,
+            )
         for node in reached:
             if node.seen is not None or node.large:  # nearly never
                 as_called(reached)
@@ -76,16 +79,6 @@ class Graph:
             for number, source in enumerate(node.inputs)
             if source in self.active and self._is_watched(source)
         }
-
-    @property
-    def is_one_call(self) -> bool:
-        """Whether it is a single active call of a model on variables."""
-        return (
-            type(self.output) is CallNode
-            and self.output in self.active
-            and not self.extras
-            and all(isinstance(source, Variable) for source in self.output.inputs)
-        )
 
     @functools.cached_property
     def is_chain(self) -> bool:

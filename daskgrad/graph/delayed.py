@@ -7,6 +7,7 @@ from typing import Any
 
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
+from daskgrad.autodiff.models.as_called import eager_tape
 from daskgrad.autodiff.models.model import KEEP, Model
 from daskgrad.autodiff.values.descriptions import describe, function_name, require_choice
 from daskgrad.graph.nodes import CallNode
@@ -29,7 +30,13 @@ class DelayedModel:
         return f"<model {self.model.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> CallNode:
-        return CallNode(self.model, args, kwargs)
+        return call(self.model, args, kwargs)
+
+
+def call(model: Model, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of a model: recorded, or run."""
+    tape = eager_tape()
+    return CallNode(model, args, kwargs) if tape is None else tape.call(model, args, kwargs)
 
 
 def delayed(

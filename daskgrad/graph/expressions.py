@@ -7,6 +7,7 @@ Its pullback runs when the cotangents of the other nodes have arrived.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from daskgrad.autodiff.models.model import Call, Model, Operator
@@ -94,33 +95,52 @@ def joined(nodes: list[Node], kept: Collection[Node]) -> list[Node]:
             light[node] = None
     if not light:
         return nodes
-    consumers: dict[Node, list[Node]] = defaultdict(list)
-    for node in nodes:
-        for source in node.inputs:
-            consumers[source].append(node)
-    lasts: dict[Node, Node] = {}  # of the expression that a call belongs to
-    members: dict[Node, list[Any]] = {}
-    inputs: dict[Node, set[Node]] = {}
-    for node in reversed(light):
-        last = lasts.get(consumers[node][0], node) if consumers[node] else node
-        if last is not node and not (
-            node not in kept
-            and node.is_here == last.is_here
-            and node.annotations == last.annotations
-            and all([lasts.get(consumer) is last for consumer in consumers[node]])
-            and len(inputs[last].union(node.inputs)) <= MOST_INPUTS
-        ):
-            last = node
-        lasts[node] = last
-        members.setdefault(last, []).append(node)
-        inputs.setdefault(last, set()).update(node.inputs)
-        inputs[last].discard(node)
+    members = expressions_of(
+        light,
+        nodes,
+        attrgetter("inputs"),
+        lambda node, last: node not in kept and node.annotations == last.annotations,
+    )
     made = {
-        last: ExpressionNode(calls[::-1])
+        last: ExpressionNode(calls)
         for last, calls in members.items()
         if len(calls) > 1 or last.model.operator is None
     }
-    return [made.get(node, node) for node in nodes if lasts.get(node, node) is node]
+    return [made.get(node, node) for node in nodes if node not in light or node in members]
+
+
+def expressions_of(
+    light: Collection[Any],
+    calls: Iterable[Any],
+    inputs_of: Callable[[Any], Sequence[Any]],
+    may_join: Callable[[Any, Any], bool],
+) -> dict[Any, list[Any]]:
+    """The ``light`` ones among calls by the last call of their expression; both inputs first.
+
+    A call joins the expression of its only consumers, if it ``may_join`` that of its last call, and
+    both run in this process or neither does.
+    """
+    consumers: dict[Any, list[Any]] = defaultdict(list)
+    for call in calls:
+        for source in inputs_of(call):
+            consumers[source].append(call)
+    lasts: dict[Any, Any] = {}  # of the expression that a call belongs to
+    members: dict[Any, list[Any]] = {}
+    inputs: dict[Any, set[Any]] = {}
+    for call in reversed(light):  # type: ignore[call-overload]
+        last = lasts.get(consumers[call][0], call) if consumers[call] else call
+        if last is not call and not (
+            may_join(call, last)
+            and call.is_here == last.is_here
+            and all([lasts.get(consumer) is last for consumer in consumers[call]])
+            and len(inputs[last].union(inputs_of(call))) <= MOST_INPUTS
+        ):
+            last = call
+        lasts[call] = last
+        members.setdefault(last, []).append(call)
+        inputs.setdefault(last, set()).update(inputs_of(call))
+        inputs[last].discard(call)
+    return {last: nodes[::-1] for last, nodes in members.items()}
 
 
 def is_sum(node: Node) -> bool:

@@ -21,14 +21,12 @@ from daskgrad.tasks.task_graph import TaskGraph, TasksHere
 class DirectSums(dict[Any, Any]):
     """The nodes of sums that are evaluated outside of the graph, by the keys of their input tasks.
 
-    ``client``: Dask would compute with it; None without a cluster. Once this is no longer open,
-    further sums become tasks.
+    ``client``: Dask would compute with it; None without a cluster.
     """
 
     def __init__(self, client: Any):
         super().__init__()
         self.client = client
-        self.is_open = True
 
 
 class Forward:
@@ -74,7 +72,7 @@ class Forward:
     def is_direct(self, node: Node) -> bool:
         """Whether a node is a sum that is evaluated outside of the graph."""
         direct = self.direct
-        return direct is not None and direct.is_open and node.is_direct(self.graph, direct.client)
+        return direct is not None and node.is_direct(self.graph, direct.client)
 
 
 class Values(dict[Node, Any]):

@@ -7,6 +7,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import dask
@@ -17,15 +18,17 @@ from daskgrad.autodiff.models.as_called import (
     LargeArrays,
     Seen,
     as_called,
+    eager_tape,
+    running,
     seen_by,
     taken,
     taken_array,
 )
-from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.model import Call, Model, inside_model
 from daskgrad.autodiff.models.portions import capture_item, evaluate_item
 from daskgrad.autodiff.models.pullbacks import capture, evaluate
 from daskgrad.autodiff.rules.twins import as_array
-from daskgrad.autodiff.tape.boxes import place_here
+from daskgrad.autodiff.tape.boxes import ArrayBox, place_here
 from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
@@ -84,6 +87,8 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
     changed: tuple[ChangeInPlace, ...] = ()
 
     def __init__(self, name: str, inputs: Sequence["Node"], key_name: str | None = None):
+        if (tape := eager_tape()) is not None:
+            tape.refuse(f"the node {name!r}")
         self.name = name
         self.key_name = name if key_name is None else key_name
         self.inputs = tuple(inputs)
@@ -293,6 +298,8 @@ class OnlyItems:
 
 def require_no_node_in(leaf: Any, where: str) -> None:
     """Raises if a leaf hides a node, which would be a constant, with a zero derivative."""
+    if type(leaf) is ArrayBox and not inside_model():  # of an eager evaluation in another thread
+        raise TypeError(f"{where} is {leaf!r}, a traced value of another thread or evaluation")
     if isinstance(leaf, OnlyItems):
         raise TypeError(
             f"{where} is {describe(leaf)}, whose items models get one by one; sum over it with "
@@ -310,15 +317,13 @@ def require_no_node_in(leaf: Any, where: str) -> None:
 
 
 def order(
-    outputs: Iterable[Node], is_leaf: Callable[[Node], bool] = lambda node: False
-) -> list[Node]:
-    """All nodes that the outputs depend on, inputs first; none below an ``is_leaf`` node."""
-    done: dict[Node, None] = {}
+    outputs: Iterable[Any], inputs_of: Callable[[Any], Sequence[Any]] = attrgetter("inputs")
+) -> list[Any]:
+    """All nodes that the outputs depend on, by ``inputs_of`` each, inputs first."""
+    done: dict[Any, None] = {}
     stack = list(outputs)[::-1]
     while stack:
-        node = stack[-1]
-        inputs = () if is_leaf(node) else node.inputs
-        waiting = [source for source in inputs if source not in done]
+        waiting = [source for source in inputs_of(stack[-1]) if source not in done]
         if waiting:
             stack.extend(waiting[::-1])
         else:
@@ -341,6 +346,8 @@ def require_no_node_as_key(arguments: tuple[tuple, dict], where: str) -> None:
 
 def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
     """Dask's graph of the outputs' values, and the values' keys."""
+    if (recording := running()) is not None:
+        recording.has_computed = True
     tasks = TaskGraph()
     for node in outputs:
         if node.changed and usable(node) is not node:
@@ -377,7 +384,7 @@ def is_chain(nodes: Iterable[Node]) -> bool:
 
 def unsettled(outputs: Iterable[Node]) -> list[Node]:
     """All nodes that the outputs depend on and that have no value yet, inputs first."""
-    return order(outputs, is_leaf=lambda node: node.is_settled)
+    return order(outputs, lambda node: () if node.is_settled else node.inputs)
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:

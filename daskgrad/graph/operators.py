@@ -230,7 +230,7 @@ class ArrayOperators(metaclass=AnsweringType):
     value_here: Callable[[], Any]
     is_here = False
     is_stopped = False
-    stands_for: Any = None  # the call in the place of which an expression stands
+    stands_for: Any = None  # an expression has its last call here
 
     __add__, __radd__ = records(ADD)
     __sub__, __rsub__ = records(SUBTRACT)

@@ -61,9 +61,8 @@ def build_sum(
     fun: Callable = sum_values,
     of: Node | None = None,
     key: Any = None,
-    are_all: bool = True,
 ) -> Any:
-    """Builds the tasks that add up terms; ``are_all``: there are no others.
+    """Builds the tasks that add up terms.
 
     ``fun(terms, summation, is_last, name, places)`` adds up some terms; without places, cotangents
     of the node ``of``. The tasks have the name and annotations of ``of``, or else of ``node``; the
@@ -76,7 +75,7 @@ def build_sum(
 
     def add(group: Sequence[Any], is_last: bool) -> Any:
         this = tasks.key(stage, key_name, 0) if key is None or not is_last else key
-        args: tuple = (list(group), node.summation, is_last and are_all, named.name)
+        args: tuple = (list(group), node.summation, is_last, named.name)
         if known:
             args += ([places[id(term)] for term in group],)
         total = tasks.add(this, fun, *args, annotations=named.annotations)

@@ -195,9 +195,10 @@ class ReductionNode(AddedNode):
 
     def is_direct(self, graph: Graph, client: Any) -> bool:
         """Whether value and gradient can be evaluated outside of a graph: on workers, unless the
-        terms are known to be arrays; here, if the value must be one real number."""
+        terms are known to be arrays; without a cluster, if the value must be one real number."""
         if not self.is_for_workers(client):
-            return self.items.is_here and self in graph.active and self.is_fused(graph)
+            is_here = client is None and self.items.is_here
+            return is_here and self in graph.active and self.is_fused(graph)
         if self.has_array_terms:
             return False
         return self not in graph.active or self.model.keep == "auto" or self.is_fused(graph)
@@ -408,11 +409,9 @@ def build_summed(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -
     return [node.build_pick(tasks, "forward", without_items, block) for block in blocks]
 
 
-def build_captured_sum(
-    node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any], are_all: bool = True
-) -> Any:
-    """The task that adds up blocks; ``are_all``: these are all blocks."""
-    total = build_sum(node, tasks, summed, "forward", add_captured, are_all=are_all)
+def build_captured_sum(node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any]) -> Any:
+    """The task that adds up blocks."""
+    total = build_sum(node, tasks, summed, "forward", add_captured)
     return tasks.keep("forward", node.key_name, total)
 
 

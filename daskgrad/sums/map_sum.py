@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from daskgrad.autodiff.models.as_called import eager_tape
 from daskgrad.autodiff.models.model import Model, Operator, inside_model
 from daskgrad.autodiff.values.addition import ADDITIONS, add_anew, pairwise
 from daskgrad.autodiff.values.descriptions import describe, require_choice
 from daskgrad.autodiff.values.protection import USED_UP, protect
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.graph.delayed import as_model, require_name
+from daskgrad.graph.delayed import as_model, call, require_name
 from daskgrad.graph.hidden_nodes import LOOKED_AT
-from daskgrad.graph.nodes import CallNode, Node, require_no_node_in
+from daskgrad.graph.nodes import Node, require_no_node_in
 from daskgrad.graph.sum_of_nodes import sum_of
 from daskgrad.sums.adding import divide_leaves
 from daskgrad.sums.cutting import Grainsize, require_grainsize
+from daskgrad.sums.eager_sums import eager_sum
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source, known, read_once
 from daskgrad.sums.zipping import (
@@ -156,7 +158,7 @@ def map_mean(
     np.float64(-6.0)
     """
     total = add_up(model, items, "items", shared, grainsize, summation, name, slices=False)
-    if not isinstance(total, Node):
+    if inside_model() and not isinstance(total, Node):
         return divide_leaves(total, count_of(items))
     return divided(total, count_of(items), name or MEAN.name)
 
@@ -231,6 +233,9 @@ def sum(nodes: Iterable[Node], summation: Summation = "pairwise", name: str | No
     nodes = list(nodes)
     require_choice(summation, ADDITIONS, "summation")
     require_name(name, "a sum")
+    tape = eager_tape()
+    if tape is not None and nodes:
+        return tape.sum(nodes, summation, name or "sum")
     for number, node in enumerate(nodes):
         if not isinstance(node, Node):
             raise TypeError(
@@ -270,7 +275,7 @@ def add_up(
         return reduction(model, cut, shared, is_zip, summation)
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
-    return sum([CallNode(model, (term, *shared), {}) for term in terms], summation, name)
+    return sum([call(model, (term, *shared), {}) for term in terms], summation, name)
 
 
 def count_of(items: Any) -> Any:
@@ -290,18 +295,19 @@ def scaled(total: Any, items: Any, name: str | None) -> Any:
     return divided(total, len(drawn) / drawn.population, name or "scale")
 
 
-def divided(total: Any, divisor: Any, name: str) -> CallNode:
-    return CallNode(MEAN._replace(name=name), (total, divisor), {})
+def divided(total: Any, divisor: Any, name: str) -> Any:
+    return call(MEAN._replace(name=name), (total, divisor), {})
 
 
-def reduction(
-    model: Model, items: Items, shared: tuple, is_zip: bool, summation: Summation
-) -> ReductionNode:
+def reduction(model: Model, items: Items, shared: tuple, is_zip: bool, summation: Summation) -> Any:
     for source in items.sources:
         if type(source) is Source:
             require_no_node_in(source.items, f"the items of model {model.name!r}")
             require_no_iterators(source.items, model.name)
     template = (None,) * len(items.sources) if is_zip else None
+    tape = eager_tape()
+    if tape is not None:
+        return eager_sum(tape, model, items, shared, template, summation)
     return ReductionNode(model, shared, items, template, summation)
 
 

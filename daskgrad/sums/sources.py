@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.models.as_called import LargeArrays, taken_items
+from daskgrad.autodiff.models.as_called import LargeArrays, eager_tape, taken_items
+from daskgrad.autodiff.tape.boxes import ArrayBox
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
@@ -23,6 +24,9 @@ from daskgrad.sums.cutting import as_block, as_items, as_slice, describe_items
 from daskgrad.sums.placed import Drawn, Placed
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
+
+COMPUTED = (Node, ArrayBox)
+PLAIN = LEAF_TYPES - {ArrayBox}
 
 
 class Source:
@@ -260,11 +264,11 @@ def as_source(items: Any, argument: str, slices: bool) -> Source:
         return PartitionSource(items)
     require_sequence(items, argument)
     items = as_items(items, argument)
-    are_plain = isinstance(items, np.ndarray) or usual_leaves(items) is not None
+    are_plain = isinstance(items, np.ndarray) or are_usual(items)
     if are_plain or not holds_node(list(items)):
         return Source(items)
     # a node, or more than a collection
-    is_node = [isinstance(x, Node) or (holds_node(x) and not is_collection(x)) for x in items]
+    is_node = [isinstance(x, COMPUTED) or (holds_node(x) and not is_collection(x)) for x in items]
     return NodeSource(items) if any(is_node) else ComputedSource(items)
 
 
@@ -324,6 +328,13 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
         )
 
 
+def are_usual(items: Sequence[Any]) -> bool:
+    """Whether items are leaves of the usual types, or tuples of them, and none is computed."""
+    leaves = usual_leaves(items)
+    return leaves is not None and (eager_tape() is None or ArrayBox not in map(type, leaves))
+
+
 def holds_node(tree: Any) -> bool:
-    leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in LEAF_TYPES]
-    return any([isinstance(leaf, Node) or is_collection(leaf) for leaf in leaves])
+    """Whether a tree holds a node, a collection, or a value of an eager evaluation."""
+    leaves = [leaf for leaf in flatten(tree)[0] if type(leaf) not in PLAIN]
+    return any([isinstance(leaf, COMPUTED) or is_collection(leaf) for leaf in leaves])

@@ -51,8 +51,10 @@ def places():
 
 
 def gradient(program, setting):
+    both = dg.value_and_grad(program, argnums=(0, 1, 2))
     with dask.config.set({"daskgrad.inline.seconds": 0, **setting}):
-        value, gradients = dg.value_and_grad(program, argnums=(0, 1, 2))(*program.arguments)
+        for _ in range(2):  # in line without a graph then
+            value, gradients = both(*program.arguments)
     return float(value), gradients
 
 

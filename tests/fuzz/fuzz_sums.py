@@ -31,7 +31,6 @@ PLACES = {
     "sync": {"scheduler": "sync", "daskgrad.inline.seconds": 0},
     "threads": {"scheduler": "threads", "daskgrad.inline.seconds": 0},
     "in line": {"scheduler": "sync", "daskgrad.inline.seconds": 60},
-    "in line at first": {"scheduler": "threads", "daskgrad.inline.seconds": 1e-4},
 }
 
 
@@ -41,8 +40,10 @@ def evaluate(term, items, x, grainsize, summation, place):
         made = dg.map_sum(term, items, x, summation=summation, **grain)
         return dg.delayed(np.sum)(made) if term is arrays else made
 
+    both = dg.value_and_grad(total)
     with dask.config.set(place):
-        value, gradient = dg.value_and_grad(total)(x)
+        for _ in range(2):  # in line without a graph then
+            value, gradient = both(x)
     return numpy.asarray(value).tobytes(), gradient.tobytes()
 
 

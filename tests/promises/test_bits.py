@@ -552,6 +552,16 @@ def test_a_sum_has_the_same_bits_everywhere(name, place):
             assert bits(summed(shards)()) == expected, f"placed, {elsewhere}"
 
 
+@pytest.mark.parametrize("name", [*PROGRAMS, *SUMS])
+def test_a_program_has_the_same_bits_again(name, place):
+    """From the second time on it runs in the calling thread, without a graph if that can be."""
+    run = PROGRAMS[name] if name in PROGRAMS else SUMS[name][0](SUMS[name][1])
+    with place("sync"):
+        expected = bits(run())
+    with place("in line"), dask.config.set({"daskgrad.compile": False}):
+        assert [bits(run()) for _ in range(3)] == [expected] * 3
+
+
 @pytest.mark.parametrize("policy", [Always(), Never()], ids=["tapes travel", "tapes stay"])
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_pullback_that_travels_has_the_same_bits(name, policy, place):

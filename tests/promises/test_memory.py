@@ -63,8 +63,8 @@ def undisturbed(count=TAPES):
         return dg.value_and_grad(objective("recompute", count))(X)
 
 
-@pytest.fixture(scope="module")
-def small():
+@pytest.fixture
+def small():  # a new worker for each test: memory of the test before may not be free yet
     with cluster(STRICT, n_workers=1, memory_limit=LIMIT) as client:
         yield client
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.libraries.by_hand import WithGradient
-from daskgrad.autodiff.models.model import Model
+from daskgrad.autodiff.models.model import Model, inside_model
 from daskgrad.autodiff.programs.purity import is_lasting, is_read_only, read
 from daskgrad.autodiff.programs.watch import (
     MISSING,
@@ -214,11 +214,14 @@ class UsersRun:
     """One run of a user's function that calls models.
 
     ``functions``: what they have referred to last. ``closing``: is called when it ends.
+    ``eager``: runs models when they are called; None if calls are recorded. ``has_computed``: a
+    value was asked for meanwhile.
     """
 
-    __slots__ = ("_locks", "closing", "functions")
+    __slots__ = ("_locks", "closing", "eager", "functions", "has_computed")
 
-    def __init__(self) -> None:
+    def __init__(self, eager: Any = None) -> None:
+        self.eager, self.has_computed = eager, False
         self._locks: list[Lock] = []
         self.functions: dict[int, Seen] = {}
         self.closing: list[Callable[[], None]] = []
@@ -251,6 +254,14 @@ class UsersRun:
 _RUNNING: ContextVar[UsersRun | None] = ContextVar("a user's function is recorded", default=None)
 
 running = _RUNNING.get
+
+
+def eager_tape() -> Any:
+    """The tape of an eager evaluation, which runs models now; None if calls are recorded."""
+    recording = running()
+    tape = None if recording is None else recording.eager
+    return None if tape is None or inside_model() else tape
+
 
 # -------------------------------------------------------------------------------------------------
 # Functions: what they refer to.

@@ -71,7 +71,7 @@ def prepare(
         if sent is None:
             nbytes = max(fun.nbytes, MOST_BYTES // MOST_MODELS)
             sent = _sent.setdefault((digest, is_vouched), (make(), nbytes))
-            drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in list(_sent.items())])
+            drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in _sent.copy().items()])
         return CompiledModel(fun.load(), sent[0])
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *options = *pushed, is_vouched

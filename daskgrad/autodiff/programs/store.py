@@ -42,7 +42,7 @@ from daskgrad.autodiff.values.descriptions import NondeterministicModelError, fu
 
 CALLS = 10  # of the tape: the highest price of a program
 COLD = 6  # calls of a model that nobody vouched for, before its code is read
-SHARE_OF_WATCH = 0.05  # of a call's time, for comparisons of large arrays
+SHARE_OF_WATCH = 0.2  # of a call's time, for comparisons of large arrays, which programs save
 BYTES_A_SECOND = 1e10  # of such comparisons
 LONGEST = 1024  # calls without a look at a model whose references have changed often
 SELDOM = 1000  # calls between two comparisons in the end

@@ -15,6 +15,7 @@ from numpy._core import umath
 from daskgrad.autodiff.tape.boxes import CALL, place_of
 
 MODELS = "daskgrad.autodiff.models."  # where one call of one model is made
+PULL = "AutogradTape.pull"  # methods of the tape of one call
 STATE = umath._extobj_contextvar  # if this is gone, tests/autodiff/tape/test_warnings.py tells
 DEFAULT = STATE.get()
 _said: dict[Any, Any] = {}  # by which Python says a warning once for each line
@@ -29,7 +30,7 @@ def warn(kind: str, flag: int) -> None:
         names = frame.f_locals
         if frame.f_code is CALL:
             function = function or f" in {names['f_raw'].__name__}"
-        is_pullback = is_pullback or frame.f_code.co_name == "_pull_nodes"
+        is_pullback = is_pullback or frame.f_code.co_qualname.startswith(PULL)
         if is_pullback or frame.f_globals.get("__name__", "").startswith(MODELS):
             model = model_in(names)
         else:

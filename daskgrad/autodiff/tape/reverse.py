@@ -234,7 +234,9 @@ class AutogradTape:
 
     def pull(self, cotangents: Sequence[Any]) -> list[Any]:
         """Maps a cotangent (or None) per output to one per array; None where nothing arrived."""
-        return naming(self._pull_nodes, cotangents, Cotangents())
+        sums = Cotangents()
+        naming(pull_nodes, self.order, sums, zip(self.ends, cotangents, strict=True))
+        return [sums.value.get(root) for root in self.roots]
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
@@ -243,7 +245,8 @@ class AutogradTape:
         ``is_term``: also for other large arrays with few used rows."""
         kept = self._kept([self.roots[number] for number in asked])
         sums = Cotangents(kept.union(self.roots) if is_term else kept)
-        pulled = naming(self._pull_nodes, cotangents, sums)
+        naming(pull_nodes, self.order, sums, zip(self.ends, cotangents, strict=True))
+        pulled = [sums.value.get(root) for root in self.roots]
         for number, cotangent in enumerate(pulled):
             if type(cotangent) is Scatters:
                 pulled[number] = cotangent.asked() if number in asked else cotangent.total()
@@ -257,28 +260,6 @@ class AutogradTape:
                 if isinstance(node.pullback, Selection | Transposition) and node.parents[0] in kept:
                     kept.add(node)
         return kept
-
-    def _pull_nodes(self, cotangents: Sequence[Any], sums: "Cotangents") -> list[Any]:
-        arrived = sums.value
-        for end, cotangent in zip(self.ends, cotangents, strict=True):
-            if end is not None and cotangent is not None:
-                sums.add(end, cotangent)
-        for node in self.order:
-            if node.pullback is None or node not in arrived:
-                continue
-            g = arrived.pop(node)
-            pulled = pull_scatters(node.pullback, g) if type(g) is Scatters else node.pullback(g)
-            del g  # its memory is free for what is added up now
-            for parent, cotangent in zip(node.parents, pulled, strict=True):
-                kind = type(cotangent)  # most are recognised without a call
-                is_real = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
-                if is_real and parent not in arrived:
-                    arrived[parent] = cotangent
-                elif is_real and type(arrived[parent]) is ndarray:  # ``add`` would find the same
-                    sums.add_dense(parent, arrived[parent], cotangent)
-                elif cotangent is not None:
-                    sums.add(parent, cotangent)
-        return [arrived.get(root) for root in self.roots]
 
     def held_arrays(self) -> list[np.ndarray]:
         """The arrays that the pullbacks keep alive, each once; a view counts as its owner."""
@@ -390,15 +371,45 @@ def add_in_place(array: np.ndarray, cotangent: Any) -> Any:
     return array
 
 
-def backward_order(ends: Iterable[TapeNode]) -> list[TapeNode]:
-    """Every node that the ends depend on, each after all its children, in autograd's order."""
+def pull_nodes(
+    order: Iterable[TapeNode], sums: "Cotangents", seeds: Iterable[tuple[TapeNode | None, Any]] = ()
+) -> None:
+    """Adds the seeds to the cotangents of their nodes, and pulls all back to the nodes' parents."""
+    for end, cotangent in seeds:
+        if end is not None and cotangent is not None:
+            sums.add(end, cotangent)
+    arrived = sums.value
+    for node in order:
+        if node.pullback is None or node not in arrived:
+            continue
+        g = arrived.pop(node)
+        pulled = pull_scatters(node.pullback, g) if type(g) is Scatters else node.pullback(g)
+        del g  # its memory is free for what is added up now
+        for parent, cotangent in zip(node.parents, pulled, strict=True):
+            kind = type(cotangent)  # most are recognised without a call
+            is_real = kind is float64 or (kind is ndarray and cotangent.dtype.kind == "f")
+            if is_real and parent not in arrived:
+                arrived[parent] = cotangent
+            elif is_real and type(arrived[parent]) is ndarray:  # ``add`` would find the same
+                sums.add_dense(parent, arrived[parent], cotangent)
+            elif cotangent is not None:
+                sums.add(parent, cotangent)
+
+
+def backward_order(
+    ends: Iterable[TapeNode], among: Container[TapeNode] | None = None
+) -> list[TapeNode]:
+    """Every node that the ends depend on, each after all its children, in autograd's order.
+
+    ``among``: leaves out all other nodes.
+    """
     children = dict.fromkeys(ends, 0)
     ends, waiting = list(children), list(children)
     while waiting:
         for parent in waiting.pop().parents:
             if parent in children:
                 children[parent] += 1
-            else:
+            elif among is None or parent in among:
                 children[parent] = 1
                 waiting.append(parent)
     ready = [end for end in ends if not children[end]]
@@ -407,9 +418,10 @@ def backward_order(ends: Iterable[TapeNode]) -> list[TapeNode]:
         node = ready.pop()
         order.append(node)
         for parent in node.parents:
-            children[parent] -= 1
-            if not children[parent]:
-                ready.append(parent)
+            if parent in children:
+                children[parent] -= 1
+                if not children[parent]:
+                    ready.append(parent)
     return order
 
 

@@ -132,7 +132,7 @@ def objective(x): return dg.map_sum(term, items, x)
 square = dg.delayed(lambda x: np.sum(x**2))
 wave = dg.delayed(lambda x: np.sum(np.sin(x)))
 other, coded = dg.delayed(lambda x: np.sum(x**2)), dg.delayed(lambda x: np.sum(x**4))
-middle = np.ones(5_000)
+middle = np.ones(1_000)
 table = {"rows": [np.ones(5), np.ones(5)]}
 
 

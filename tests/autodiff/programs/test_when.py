@@ -30,7 +30,7 @@ def tape(monkeypatch, clock):
     monkeypatch.setattr(store, "trace", trace)
     monkeypatch.setattr(store, "CALLS", 10)
     monkeypatch.setattr(Objective, "call", lambda self, args, otherwise, out: otherwise())
-    with dask.config.set({"daskgrad.inline.seconds": 60}):
+    with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
         yield calls
 
 

@@ -151,7 +151,7 @@ def test_functions_without_source_have_no_digests():
 def test_a_worker_with_the_module_as_it_was_says_so(load, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     module, items, x = load(MODULE), [np.ones(2)] * 9, np.zeros(2)
-    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as client:
         placed = dg.place(items)
         attached = placed.attach(np.ones((9, 2)))
         runs = {

@@ -1,0 +1,195 @@
+"""The sweep: the cotangents of variables, pulled back along the calls of an eager evaluation.
+
+A recorded graph has a node for each expression, which has a tape of its own, and adds up the
+cotangents of a value along a tree. The sweep does so, too: its bits are the graph's.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daskgrad.autodiff.models.captured import owner
+from daskgrad.autodiff.models.tracing import SEED, is_real_scalar
+from daskgrad.autodiff.tape.outer import OuterNode
+from daskgrad.autodiff.tape.reverse import (
+    Cotangents,
+    arrays_within,
+    backward_order,
+    pull_nodes,
+)
+from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.values.addition import pairwise
+from daskgrad.autodiff.values.cotangents import SMALL
+from daskgrad.graph.eager import EagerCall
+from daskgrad.graph.expressions import expressions_of
+from daskgrad.graph.nodes import order as order_of
+
+Unit = EagerCall | OuterNode  # a call of a model, or of NumPy
+Arrived = dict[OuterNode, list[Any]]  # the cotangents from the uses of each value
+
+
+class Sweep:
+    """The way back from the node of the output; ``run`` runs models."""
+
+    def __init__(self, end: OuterNode, run: Callable):
+        self._end, self._run = end, run
+        self._order = units_below(end)
+        self._members = expressions(self._order, end)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether no model runs beside another: see ``nodes.is_chain``."""
+        before: Sequence[OuterNode | None] = ()
+        for unit in self._order:
+            is_call = isinstance(unit, EagerCall)
+            if is_call and unit.is_addition:
+                continue
+            if not is_call and (unit not in self._members or unit.is_small):
+                continue
+            inputs = unit.sources if is_call else inputs_of(self._members[unit])
+            if is_call and not unit.is_run:
+                return False
+            if before and not any([node in before for node in inputs]):
+                return False
+            if is_call:
+                before = unit.outs
+            else:  # a joined expression is not the node that its consumers have taken in
+                is_alone = len(self._members[unit]) == 1 and unit.is_operator
+                before = (unit if is_alone or unit.is_selection else None,)
+        return True
+
+    @property
+    def is_as_moved(self) -> bool:
+        """Whether NumPy has got other calls' arrays in C order, in which a graph moves them."""
+        inside = {node: last for last, nodes in self._members.items() for node in nodes}
+        for last, nodes in self._members.items():
+            for node in nodes:
+                for parent in node.parents:
+                    if parent.fun is not None and inside.get(parent) is not last:
+                        flags = getattr(parent.value, "flags", None)
+                        if flags is not None and not flags.c_contiguous:
+                            return False
+        return True
+
+    def pull(self) -> dict[OuterNode, Any]:
+        """The cotangents of variables."""
+        arrived: Arrived = defaultdict(list)
+        arrived[self._end].append(SEED.as_like(self._end.value))
+        later = []
+        for unit in reversed(self._order):
+            if isinstance(unit, EagerCall):
+                pull_call(unit, arrived, self._run)
+            elif unit in self._members and unit in arrived:
+                if unit.is_small:
+                    later.append(unit)
+                else:
+                    pull_expression(unit, self._members[unit], arrived)
+        if later:  # NumPy on small variables, once all other cotangents have arrived
+            for node, terms in arrived.items():
+                arrived[node] = [total(terms)]
+            for unit in reversed(self._order):
+                if type(unit) is OuterNode and unit.is_small and unit in arrived:
+                    if unit in self._members:
+                        pull_expression(unit, self._members[unit], arrived)
+        return {node: total(terms) for node, terms in arrived.items()}
+
+
+def total(terms: list[Any]) -> Any:
+    """The sum of the cotangents of a value, in the order of its uses."""
+    if len(terms) == 1:
+        return terms[0]
+    return pairwise([(term,) for term in terms[::-1]], cotangents.add)[0]
+
+
+def pull_call(call: EagerCall, arrived: Arrived, run: Callable) -> None:
+    if arrived.keys().isdisjoint(call.outs):
+        return
+    leaves = tuple([total(arrived.pop(out)) if out in arrived else None for out in call.outs])
+    is_zero = cotangents.is_zero(leaves)
+    pulled = [None] * len(call.sources) if is_zero else run(call.pull, leaves)
+    pairs = list(zip(call.sources, pulled, strict=True))
+    for source, cotangent in reversed(pairs) if call.is_addition else pairs:
+        arrived[source].append(cotangent)
+    call.release()
+
+
+def units_below(end: OuterNode) -> list[Any]:
+    """The calls that the output depends on, inputs first, as ``nodes.order`` has them."""
+    if not (end.call or end.parents):
+        return []
+    return order_of([end.call or end], units_of)
+
+
+def inputs_below(unit: Unit) -> Sequence[OuterNode]:
+    """The values that a call takes in."""
+    return unit.sources if isinstance(unit, EagerCall) else unit.parents
+
+
+def units_of(unit: Unit) -> list[Any]:
+    """The calls that have made the values that a call takes in."""
+    return [
+        node.call or node for node in inputs_below(unit) if node.call is not None or node.parents
+    ]
+
+
+def expressions(order: Sequence[Any], end: OuterNode) -> dict[OuterNode, list[OuterNode]]:
+    """NumPy's calls of each expression, inputs first, by its last call; see
+    ``expressions.joined``."""
+    light: dict[OuterNode, None] = {}
+    members: dict[OuterNode, list[OuterNode]] = {}
+    of_sums: set[OuterNode] = set()
+    for unit in order:
+        if isinstance(unit, EagerCall):
+            continue
+        if unit.is_selection:
+            members[unit] = [unit]
+        elif unit.is_operator and any([p in of_sums or is_sum(p) for p in unit.parents]):
+            of_sums.add(unit)
+            members[unit] = [unit]
+        else:
+            light[unit] = None
+    if len(light) <= 1:
+        members.update({node: [node] for node in light})
+        return members
+    return members | expressions_of(light, order, inputs_below, lambda node, _: node is not end)
+
+
+def is_sum(node: OuterNode) -> bool:
+    return node.call is not None and node.call.is_sum
+
+
+def inputs_of(nodes: Sequence[OuterNode]) -> list[OuterNode]:
+    """The values that an expression takes in."""
+    inside = set(nodes)
+    return list(
+        dict.fromkeys([parent for node in nodes for parent in node.parents if parent not in inside])
+    )
+
+
+def pull_expression(last: OuterNode, nodes: list[OuterNode], arrived: Arrived) -> None:
+    """Pulls the cotangent of an expression's value back to its inputs, as its own tape would."""
+    g, factor = total(arrived.pop(last)), None
+    inputs = inputs_of(nodes)
+    if g is None:
+        for node in inputs:
+            arrived[node].append(None)
+        return
+    g = cotangents.seed(g, last.value)
+    if not last.is_selection and is_real_scalar([last.value]):
+        size = cotangents.nbytes([node.value for node in inputs])
+        if size <= SMALL or size <= held_by(nodes, inputs):  # its gradient is kept, and scaled
+            factor, g = g, SEED.as_like(last.value)
+    sums = Cotangents()
+    sums.value[last] = g
+    pull_nodes(nodes if len(nodes) == 1 else backward_order([last], set(nodes)), sums)
+    for node in inputs:
+        leaf = cotangents.project(sums.value.get(node), node.value)
+        arrived[node].append(leaf if factor is None else cotangents.scale((leaf,), factor)[0])
+    last.value = None
+
+
+def held_by(nodes: Sequence[OuterNode], inputs: Sequence[OuterNode]) -> int:
+    """The bytes that the tape of an expression holds beside its inputs."""
+    others = {id(owner(node.value)) for node in inputs}
+    held = arrays_within([node.pullback for node in nodes])
+    return sum([array.nbytes for array in held if id(array) not in others])

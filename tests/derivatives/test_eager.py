@@ -1,0 +1,392 @@
+"""Eager evaluations: what recorded ones give, to the bit, and Python between models."""
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from fuzz_graphs import graph
+from numpy.testing import assert_allclose
+from programs import flat
+
+import daskgrad as dg
+from daskgrad.autodiff.models import blas
+from daskgrad.derivatives import eager, in_line
+from daskgrad.graph.eager import NotEagerError
+
+X = numpy.array([0.5, 1.2, -0.3])
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No evaluation of another test is known."""
+    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
+    with dask.config.set({"daskgrad.inline.seconds": 60.0, "daskgrad.compile": False}):
+        yield
+
+
+@pytest.fixture
+def eagerly(monkeypatch):
+    """For each eager evaluation that began, whether it gave the result."""
+    results = []
+    evaluate = eager.EagerObjective.value_and_gradients
+
+    def noted(self, *args):
+        place = len(results)
+        results.append(False)
+        result = evaluate(self, *args)
+        results[place] = result is not None
+        return result
+
+    monkeypatch.setattr(eager.EagerObjective, "value_and_gradients", noted)
+    return results
+
+
+def bits(result):
+    value, gradient = result
+    return flat(value).tobytes(), flat(gradient).tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:the output of")
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_random_graphs_have_the_bits_of_tasks(first, eagerly):
+    for seed in range(first, first + 10):
+        program = graph(seed)
+        both = dg.value_and_grad(program, argnums=(0, 1, 2))
+        expected = bits(both(*program.arguments))
+        assert bits(both(*program.arguments)) == expected, seed
+    assert sum(eagerly) >= 6
+
+
+summed = dg.delayed(lambda a, k=1.0: np.sum(np.sin(k * a)), name="summed")
+doubled = dg.delayed(lambda a: a * 2.0 + np.sin(a), name="doubled")
+product = dg.delayed(lambda a, k: np.sin(a * k) * k, name="product")
+total = dg.delayed(np.sum)
+pair = dg.delayed(lambda a: {"a": a * 2.0, "b": np.sum(a)}, name="pair")
+
+
+def closures(x):
+    result = 0.0
+    for k in (1.0, 2.0, 3.0):
+        result = result + dg.delayed(lambda a: np.sum(a * k))(x)  # noqa: B023
+    return result
+
+
+def work_array(x):
+    buffer, result = numpy.zeros(3), 0.0
+    for k in range(3):
+        buffer[:] = k + 1.0
+        result = result + total(product(x, buffer)) + summed(x * buffer)
+    return result
+
+
+def large_array(x):
+    large = numpy.full((300, 300), 0.1)
+    return total(product(total(x), large)) + summed(x, total(large))
+
+
+def in_place(x):
+    y = doubled(x)
+    y += 1.0
+    return summed(y)
+
+
+def own_arrays(x):
+    """NumPy's arrays of numbers, operators of a sum."""
+    y = numpy.array([x[0], x[1] * 2.0, numpy.max(x)])
+    z = dg.sum([summed(y), summed(y, 2.0), summed(x)]) * 0.5 - 1.0
+    return z / 3.0 + summed(x * 2.0 + y)
+
+
+def items(x):
+    y = doubled(x)
+    of_nodes = dg.map_sum(lambda i, a: np.sum(i * a), [y[0], y[1], x[2]], x)
+    arrays = dg.map_sum(lambda i, a: i * np.sin(a), [1.0, 2.0, 3.0], y)
+    slices = dg.reduce_sum(lambda i, a: np.sum(i) * np.sum(a), numpy.arange(9.0), y, grainsize=2)
+    pairs = dg.zip([1.0, 2.0], numpy.array([3.0, 4.0]))
+    zipped = dg.map_mean(lambda ij, a: np.sum(ij[0] * ij[1] * a), pairs, x)
+    return of_nodes + summed(arrays) + slices + zipped
+
+
+def stopped(x):
+    y = doubled(x)
+    return summed(y * dg.stop_gradient(y)) + summed(dg.stop_gradient(x)) * total(x)
+
+
+def container(x):
+    value = pair(x)
+    return summed(value["a"]) * value["b"]
+
+
+def generator(x):
+    draws = dg.delayed(lambda a, r: np.sum(a * r.standard_normal(3)))
+    rng = numpy.random.default_rng(0)
+    return draws(x, rng) + draws(x, rng)
+
+
+def alike(x):
+    """A container that is used in parts, in lists, by keyword."""
+    p = {"a": x[:2] * 1.5, "b": [x[2], 2]}
+    model = dg.delayed(lambda p, k=2.0: np.sum(p["a"]) * p["b"][0] ** p["b"][1] + k)
+    return model(p) + model(p, k=x[0]) + dg.delayed(lambda p: p[0] ** 2)([x[1]])
+
+
+def unread(x):
+    product(x, 1.0)
+    return summed(x, 2.0)
+
+
+def inner(x):
+    return summed(x * dg.grad(summed)(numpy.ones(3)))
+
+
+EAGER = [closures, work_array, large_array, in_place, own_arrays, items, stopped, container]
+EAGER += [generator, alike, unread, inner]
+
+
+@pytest.mark.parametrize("fun", EAGER, ids=lambda fun: fun.__name__)
+def test_python_between_models(fun, eagerly):
+    both = dg.value_and_grad(fun)
+    with dask.config.set({"daskgrad.inline.seconds": 0.0}):
+        expected = bits(both(X))
+    assert [bits(both(X)) for _ in range(3)] == [expected] * 3
+    assert eagerly[-2:] == [True, True]
+
+
+def whole_and_parts(p):
+    return summed(p["a"]) + dg.delayed(lambda p: np.sum(p["a"]) * p["b"])(p)
+
+
+def twice(x):
+    value = dg.delayed(lambda a: (a * 2.0, np.sum(a)))(x)
+    return summed(value[0]) + summed(value[0], 2.0) * value[1]
+
+
+def looped(x):
+    return total(dg.scan(lambda state: state * 2.0, x, 3))
+
+
+def elsewhere(x):
+    return summed(x, dask.delayed(float)(2.0))
+
+
+def recomputed(x):
+    return dg.delayed(lambda a: np.sum(a**2), keep="recompute")(x)
+
+
+def own_items(x):
+    return dg.map_sum(lambda i: i**2, x)
+
+
+def annotated(x):
+    with dask.annotate(priority=1):
+        return summed(x)
+
+
+def looks(x):
+    y = summed(x)
+    return y * y.compute()
+
+
+kept = []
+
+
+def keeps(x):
+    y = doubled(x)
+    kept[:] = [y]
+    return summed(y)
+
+
+def strided(x):
+    y = doubled(numpy.stack([x, x * 2.0]))
+    return summed(y[:, 0] * 2.0) + summed(numpy.sum(y.T * 1.5, axis=1))
+
+
+def branches(x):
+    """Handles the error of a node that an eager evaluation refuses."""
+    try:
+        return looped(x)
+    except TypeError:
+        return summed(x)
+
+
+RECORDED = [(whole_and_parts, {"a": X, "b": 2.0}), (own_items, list(X))]
+RECORDED += [(fun, X) for fun in (twice, looped, elsewhere, recomputed, annotated, looks)]
+RECORDED += [(fun, X) for fun in (keeps, strided, branches)]
+
+
+@pytest.mark.parametrize(("fun", "x"), RECORDED, ids=[fun.__name__ for fun, _ in RECORDED])
+def test_what_is_for_recorded_graphs(fun, x, eagerly):
+    """It is known before, or found out once."""
+    both = dg.value_and_grad(fun)
+    results = [bits(both(x)) for _ in range(4)]
+    assert results == results[:1] * 4
+    assert eagerly in ([], [False])
+    if fun is keeps:
+        assert_allclose(kept[0].compute(), X * 2.0 + np.sin(X))
+
+
+def test_what_only_a_later_call_does_is_recorded(eagerly):
+    """Whatever handles the refusal, and in whichever thread a model is called."""
+    later = [None]
+
+    def other_thread(x):
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(doubled, x).result()
+
+    def objective(x):
+        y = x
+        if later[0] is not None:
+            try:
+                y = later[0](x)
+            except NotEagerError:
+                y = x
+        return summed(y)
+
+    gradient = dg.grad(objective)
+    changes = [lambda x: doubled(x) + looped(x), other_thread]
+    changes += [lambda x: summed(x, dask.delayed(float)(2.0))]
+    for change in changes:
+        later[0] = None
+        eager._refused.clear()
+        gradient(X)
+        gradient(X)
+        assert eagerly[-1]
+        later[0] = change
+        result = gradient(X)
+        assert not eagerly[-1]
+        with dask.config.set({"daskgrad.inline.seconds": 0.0}):
+            assert result.tobytes() == gradient(X).tobytes()
+
+
+def test_nobody_writes_into_a_value_that_a_pullback_needs(eagerly):
+    looks = [False]
+
+    def objective(x):
+        y = doubled(x)
+        result = total(product(y, 2.0))
+        for value in (x, y) if looks[0] else ():
+            dg.value(value)[0] = 9.0
+        return result
+
+    gradient = dg.grad(objective)
+    expected = gradient(X)
+    looks[0] = True
+    assert gradient(X).tobytes() == expected.tobytes()
+    assert eagerly == [True]
+
+
+def test_pairs_storage_and_several_arguments(eagerly):
+    def objective(p, k, y):
+        value = summed(p["a"], y) * k
+        return value, {"again": value * 2.0, "own": p["a"], "text": "t", "plain": k}
+
+    out = {"a": numpy.empty(3), "n": None}, numpy.empty(())
+    both = dg.value_and_grad(objective, (0, 2), has_aux=True)
+    stored = dg.value_and_grad(lambda *args: objective(*args)[0], (0, 2), out=out)
+    args = {"a": X, "n": 3}, 2.0, 1.5
+    (value, _), gradient = expected = both(*args)
+    for _ in range(2):
+        (again, other), slopes = both(*args)
+        assert bits((again, slopes)) == bits((value, gradient))
+        assert other["again"] == 2.0 * value
+        assert other["own"] is not X
+        assert other["own"].tobytes() == X.tobytes()
+        assert (other["text"], other["plain"], slopes[0]["n"]) == ("t", 2.0, None)
+        again, slopes = stored(*args)
+        assert slopes is out
+        assert bits((again, slopes)) == bits((value, gradient))
+    assert eagerly == [True] * 3
+    assert expected[1][0]["a"].flags.owndata
+    with pytest.raises(ValueError, match="shares memory"):
+        dg.value_and_grad(lambda x: objective({"a": x}, 1.0, 1.0)[0], out=X)(X)
+
+
+def test_an_argument_without_influence_is_warned_of(eagerly):
+    gradient = dg.grad(lambda x, y: summed(x), (0, 1))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="does not depend on 'y'"):
+            assert not numpy.any(gradient(X, X)[1])
+    with pytest.warns(UserWarning, match="does not depend on 'x'"):
+        dg.grad(lambda x: 3.0)(X)
+    assert eagerly == [True]
+
+
+FAILURES = {
+    "a model": (
+        lambda x: dg.delayed(lambda a: np.sum(a) + 1 // 0, name="odd")(x),
+        "model 'odd', called",
+    ),
+    "an item": (lambda x: dg.map_sum(lambda i, a: 1 / i, [1, 0], x), "item 1, called with (0,"),
+    "between models": (lambda x: summed(x @ numpy.ones(5)), "model 'matmul', called with"),
+    "a sum": (lambda x: total(dg.sum([doubled(x), doubled(x[:2])])), "in the sum over 'sum'"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_errors_have_the_notes_of_tasks(name, eagerly):
+    fun, note = FAILURES[name]
+    fails = [False]
+    gradient = dg.grad(lambda x: fun(x) if fails[0] else summed(doubled(x)))
+    gradient(X)
+    fails[0] = True
+    with pytest.raises((ZeroDivisionError, ValueError, TypeError)) as error:
+        gradient(X)
+    assert len(eagerly) == 1
+    assert note in "\n".join(error.value.__notes__)
+
+
+def test_blas_has_the_threads_that_it_has_in_tasks(monkeypatch, eagerly):
+    """All of them, unless a model runs beside another: the bits of a product depend on that."""
+    seen = []
+
+    class Context:
+        def __enter__(self):
+            seen.append("one")
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(blas, "ONE_THREAD", Context())
+    beside = [False]
+
+    def objective(x):
+        y = doubled(doubled(x))
+        return summed(y) + summed(y, 2.0) if beside[0] else summed(y)
+
+    gradient = dg.grad(objective)
+    for _ in range(3):
+        gradient(X)
+    assert eagerly == [True, True]
+    assert not seen
+    beside[0] = True
+    gradient(X)
+    assert eagerly[2:] == [False], "it is no chain any more"
+    assert seen
+
+
+def test_nothing_is_kept(eagerly):
+    """Calls and the nodes of their values refer to each other."""
+    arrays = []
+
+    def noted(a):
+        value = a * 2.0
+        arrays.append(weakref.ref(dg.value(value)))
+        return value
+
+    node = dg.delayed(noted)
+    gradient = dg.grad(lambda x: summed(node(x) + node(x)))
+    gradient(X)
+    arrays.clear()
+    gc.disable()
+    try:
+        gradient(X)
+        assert eagerly == [True]
+        assert [reference() for reference in arrays] == [None, None]
+    finally:
+        gc.enable()
