@@ -132,8 +132,8 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     """How many blocks one thread evaluates in one go.
 
     They take about ``seconds``, so that scheduling is cheap in proportion; they are few enough that
-    a worker's threads end together. Where that saves little time, blocks stay together: they share
-    batches.
+    a worker's threads end together. Blocks share batches, so few units are made if more would save
+    little time.
     """
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)

@@ -182,43 +182,47 @@ class Job:
     def _together(
         self, numbers: Sequence[int], data: Sequence[Sequence[Any]]
     ) -> Iterator[tuple[JobPart, int]]:
-        """Consecutive parts as one, and how many: each subtree of small blocks makes larger batches
-        than a block does, above all of ragged items."""
+        """Consecutive parts as one, and how many.
+
+        If items go in batches, a subtree of small blocks makes larger ones than a block does, above
+        all of ragged items. Other items may be slow: a call that is given up ends between their
+        blocks, and keeps the sums that it has.
+        """
         parts, message = [self._parts[number] for number in numbers], self._message
-        _, summand = self._summand.value()
-        if message.drawn or summand.slices:
+        (_, summand), first = self._summand.value(), parts[0]
+        is_alone = len(parts) == 1 or message.drawn or summand.slices
+        fields = [] if is_alone else self._fields(first, data[0])
+        if is_alone or not self._open()[0].is_batched(first.first, fields):
             yield from [(part, 1) for part in parts]
             return
-        most = power_of_two(max(1, COPIED // max(1, self._copied(parts[0], data[0]))))
+        nbytes = sum([rows_nbytes(column) or 0 for f in fields for column in columns_of(f)])
+        most = power_of_two(max(1, COPIED // max(1, nbytes)))
         for _, group in itertools.groupby(parts, lambda part: part.run):
             run = list(group)
-            first = run[0].blocks[0]
+            begin = run[0].blocks[0]
             for place, start, stop in subtrees_of(
-                first, first + len(run), most, message.block_count
+                begin, begin + len(run), most, message.block_count
             ):
-                part, last = run[start - first], run[stop - 1 - first]
-                blocks = range(start, stop)
+                part, last, blocks = run[start - begin], run[stop - 1 - begin], range(start, stop)
                 yield part._replace(place=place, stop=last.stop, blocks=blocks), len(blocks)
-
-    def _copied(self, part: JobPart, blocks: Sequence[Any]) -> int:
-        """The bytes of a part's arrays, which its worker holds."""
-        fields = [column for items in blocks for column in columns_of(items)]
-        fields += [self._rows_of(rows, part) for rows in self.attached.values()]
-        return sum([rows_nbytes(field) or 0 for field in fields])
 
     def _evaluate(
         self, part: JobPart, numbers: Sequence[int], data: Sequence[Sequence[Any]]
     ) -> None:
         """Evaluates parts as one, and adds it to the partial sums."""
-        (traced, sent), start = self._open(), clock.seconds()
-        rows = [self._rows_of(runs, part) for runs in sent]
-        blocks = [*itertools.chain.from_iterable(data)]
-        if part.indices is not None:
-            blocks = [*picked(part.indices, blocks, self._message.block_items)]
-        self._add(traced, part, rows, join(blocks) if blocks else None)
+        start = clock.seconds()
+        self._add(part, [*itertools.chain.from_iterable(data)])
         seconds = (clock.seconds() - start) / len(numbers)
         for number in numbers:
             self.seconds[number] = seconds
+
+    def _fields(self, part: JobPart, blocks: Sequence[Any]) -> list[Any]:
+        """The fields of the items of a part, which is in these blocks."""
+        traced, sent = self._open()
+        rows = [self._rows_of(runs, part) for runs in sent]
+        if part.indices is not None:
+            blocks = [*picked(part.indices, blocks, self._message.block_items)]
+        return traced.fields(rows, canonical(join(blocks) if blocks else None))
 
     def _rows_of(self, runs: Any, part: JobPart) -> Any:
         """The rows of a part, in a field that the request brings or in an attached array."""
@@ -256,9 +260,10 @@ class Job:
         for number, block in enumerate(part.blocks):
             yield block, rows if is_whole else rows[number * size : (number + 1) * size]
 
-    def _add(self, traced: TracedSum, part: JobPart, rows: list[Any], items: Any) -> None:
+    def _add(self, part: JobPart, blocks: Sequence[Any]) -> None:
         """Captures the items of a part, and puts the sum at its place in the tree."""
-        captured = traced.capture(part.first, *traced.fields(rows, canonical(items)))
+        traced, _ = self._open()
+        captured = traced.capture(part.first, *self._fields(part, blocks))
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:

@@ -240,6 +240,14 @@ class TracedSum:
                 use(*self._term(first, start, [field[start] for field in fields], result))
                 start += 1
 
+    def is_batched(self, first: First, fields: Sequence[Sequence[Any]]) -> bool:
+        """Whether items like the first of a block are evaluated together, in little time."""
+        try:
+            return self._tracer.is_batched(TracedBlock(fields, self._call_on, self._kept))
+        except Exception as error:
+            self._blame(error, first, 0, fields)
+            raise
+
     def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
         """Runs of results of the backend, with ``None`` and ``Pending`` among them."""
         if not self._tracer.is_at_once:
