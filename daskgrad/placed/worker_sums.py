@@ -83,6 +83,12 @@ class JobPart(NamedTuple):
     indices: np.ndarray | None = None
 
 
+def joined(place: Place, parts: Sequence[JobPart]) -> JobPart:
+    """Consecutive parts of one run as one, at a place in the tree."""
+    blocks = [block for part in parts for block in part.blocks]
+    return parts[0]._replace(place=place, stop=parts[-1].stop, blocks=blocks)
+
+
 class Job:
     """This worker's part of one sum, the one with this ``number`` in a request.
 
@@ -168,11 +174,11 @@ class Job:
         """Evaluates parts, each with the blocks that it is in, until the call is given up."""
         start = 0
         try:
-            for part, count in self._together(numbers, data):
+            for parts, count in self._together(numbers, data):
                 if call not in running:
                     return
                 places = slice(start, start + count)
-                self._evaluate(part, numbers[places], data[places])
+                self._evaluate(parts, numbers[places], data[places])
                 start += count
         except CannotFinish:
             raise
@@ -181,37 +187,37 @@ class Job:
 
     def _together(
         self, numbers: Sequence[int], data: Sequence[Sequence[Any]]
-    ) -> Iterator[tuple[JobPart, int]]:
-        """Consecutive parts as one, and how many.
+    ) -> Iterator[tuple[Sequence[JobPart], int]]:
+        """Parts that are evaluated as one, in as few subtrees as possible, and how many they are.
 
-        If items go in batches, a subtree of small blocks makes larger ones than a block does, above
-        all of ragged items. Other items may be slow: a call that is given up ends between their
-        blocks, and keeps the sums that it has.
+        If items go in batches, small blocks make larger ones together, above all of ragged items.
+        Other items may be slow: a call that is given up ends between their blocks, and keeps the
+        sums that it has.
         """
         parts, message = [self._parts[number] for number in numbers], self._message
         (_, summand), first = self._summand.value(), parts[0]
         is_alone = len(parts) == 1 or message.drawn or summand.slices
         fields = [] if is_alone else self._fields(first, data[0])
         if is_alone or not self._open()[0].is_batched(first.first, fields):
-            yield from [(part, 1) for part in parts]
+            yield from [((part,), 1) for part in parts]
             return
         nbytes = sum([rows_nbytes(column) or 0 for f in fields for column in columns_of(f)])
         most = power_of_two(max(1, COPIED // max(1, nbytes)))
         for _, group in itertools.groupby(parts, lambda part: part.run):
             run = list(group)
-            begin = run[0].blocks[0]
-            for place, start, stop in subtrees_of(
-                begin, begin + len(run), most, message.block_count
-            ):
-                part, last, blocks = run[start - begin], run[stop - 1 - begin], range(start, stop)
-                yield part._replace(place=place, stop=last.stop, blocks=blocks), len(blocks)
+            begin, end = run[0].blocks[0], run[-1].blocks[0] + 1
+            for start in [begin, *range(begin - begin % most + most, end, most)]:
+                stop = min(start - start % most + most, end)
+                bounds = subtrees_of(start, stop, most, message.block_count)
+                subtrees = [joined(place, run[a - begin : b - begin]) for place, a, b in bounds]
+                yield subtrees, stop - start
 
     def _evaluate(
-        self, part: JobPart, numbers: Sequence[int], data: Sequence[Sequence[Any]]
+        self, parts: Sequence[JobPart], numbers: Sequence[int], data: Sequence[Sequence[Any]]
     ) -> None:
-        """Evaluates parts as one, and adds it to the partial sums."""
+        """Evaluates parts as one, and adds them to the partial sums."""
         start = clock.seconds()
-        self._add(part, [*itertools.chain.from_iterable(data)])
+        self._add(parts, [*itertools.chain.from_iterable(data)])
         seconds = (clock.seconds() - start) / len(numbers)
         for number in numbers:
             self.seconds[number] = seconds
@@ -260,18 +266,22 @@ class Job:
         for number, block in enumerate(part.blocks):
             yield block, rows if is_whole else rows[number * size : (number + 1) * size]
 
-    def _add(self, part: JobPart, blocks: Sequence[Any]) -> None:
-        """Captures the items of a part, and puts the sum at its place in the tree."""
-        traced, _ = self._open()
-        captured = traced.capture(part.first, *self._fields(part, blocks))
-        if not isinstance(captured.pullback, Gradient):
-            raise CannotFinish("arrays", number=self._number)
-        with self._lock:
-            self._evaluated.append(part)
-            if isinstance(captured.pullback, ItemGradient):
-                self.item_cotangents[part.first] = captured.pullback.item_cotangents
-            gradient = Gradient(captured.pullback.leaves)  # like all partial sums no fingerprint
-            self.subtrees.put(part.place, Captured(captured.value, gradient, captured.seen, ()))
+    def _add(self, parts: Sequence[JobPart], blocks: Sequence[Any]) -> None:
+        """Captures the items of parts, and puts the sums at their places in the tree."""
+        (traced, _), first = self._open(), parts[0]
+        fields = self._fields(joined(first.place, parts), blocks)
+        ends = [*[part.start - first.start for part in parts], len(fields[0])]
+        sizes = [stop - start for start, stop in itertools.pairwise(ends)]
+        for part, captured in zip(parts, traced.captures(first.first, sizes, fields), strict=True):
+            pullback = captured.pullback
+            if not isinstance(pullback, Gradient):
+                raise CannotFinish("arrays", number=self._number)
+            with self._lock:
+                self._evaluated.append(part)
+                if isinstance(pullback, ItemGradient):
+                    self.item_cotangents[part.first] = pullback.item_cotangents
+                gradient = Gradient(pullback.leaves)  # like all partial sums no fingerprint
+                self.subtrees.put(part.place, Captured(captured.value, gradient, captured.seen, ()))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
