@@ -68,7 +68,7 @@ class CannotFinish(Exception):
 
 
 class JobPart(NamedTuple):
-    """Items that are evaluated as one: some blocks; or drawn items. They are a subtree of the sum.
+    """Items that are not cut: a block; or drawn items, a subtree of the sum or a slice.
 
     ``place`` is in the tree of the sum, ``first`` the number of the first item. The rows go from
     ``start`` to ``stop`` in a run; items are in ``blocks``, drawn ones at ``indices`` among all.
@@ -83,10 +83,7 @@ class JobPart(NamedTuple):
     indices: np.ndarray | None = None
 
 
-def joined(place: Place, parts: Sequence[JobPart]) -> JobPart:
-    """Consecutive parts of one run as one, at a place in the tree."""
-    blocks = [block for part in parts for block in part.blocks]
-    return parts[0]._replace(place=place, stop=parts[-1].stop, blocks=blocks)
+Subtree = tuple[Place, Sequence[JobPart]]  # of the sum: consecutive parts of a worker
 
 
 class Job:
@@ -114,7 +111,7 @@ class Job:
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
-        self._evaluated: list[JobPart] = []
+        self._evaluated: list[Sequence[JobPart]] = []
         self._lock = threading.Lock()
         if message.drawn:
             self._parts = list(drawn_parts(message, self._worker_items()[1], threads))
@@ -174,12 +171,12 @@ class Job:
         """Evaluates parts, each with the blocks that it is in, until the call is given up."""
         start = 0
         try:
-            for parts, count in self._together(numbers, data):
+            for subtrees in self._together(numbers, data):
                 if call not in running:
                     return
-                places = slice(start, start + count)
-                self._evaluate(parts, numbers[places], data[places])
-                start += count
+                stop = start + sum([len(parts) for _, parts in subtrees])
+                self._evaluate(subtrees, numbers[start:stop], data[start:stop])
+                start = stop
         except CannotFinish:
             raise
         except BaseException as error:  # an exit or a StopIteration would end the event loop
@@ -187,8 +184,8 @@ class Job:
 
     def _together(
         self, numbers: Sequence[int], data: Sequence[Sequence[Any]]
-    ) -> Iterator[tuple[Sequence[JobPart], int]]:
-        """Parts that are evaluated as one, in as few subtrees as possible, and how many they are.
+    ) -> Iterator[Sequence[Subtree]]:
+        """Parts that are evaluated as one, in as few subtrees as possible.
 
         If items go in batches, small blocks make larger ones together, above all of ragged items.
         Other items may be slow: a call that is given up ends between their blocks, and keeps the
@@ -197,37 +194,46 @@ class Job:
         parts, message = [self._parts[number] for number in numbers], self._message
         (_, summand), first = self._summand.value(), parts[0]
         is_alone = len(parts) == 1 or message.drawn or summand.slices
-        fields = [] if is_alone else self._fields(first, data[0])
+        fields = [] if is_alone else self._fields(parts[:1], data[:1])
         if is_alone or not self._open()[0].is_batched(first.first, fields):
-            yield from [((part,), 1) for part in parts]
+            yield from [[(part.place, [part])] for part in parts]
             return
         nbytes = sum([rows_nbytes(column) or 0 for f in fields for column in columns_of(f)])
         most = power_of_two(max(1, COPIED // max(1, nbytes)))
-        for _, group in itertools.groupby(parts, lambda part: part.run):
-            run = list(group)
-            begin, end = run[0].blocks[0], run[-1].blocks[0] + 1
-            for start in [begin, *range(begin - begin % most + most, end, most)]:
-                stop = min(start - start % most + most, end)
+        blocks = [part.blocks[0] for part in parts]
+        for shift, group in itertools.groupby(enumerate(blocks), lambda pair: pair[1] - pair[0]):
+            run = [block for _, block in group]
+            for start in [run[0], *range(run[0] - run[0] % most + most, run[-1] + 1, most)]:
+                stop = min(start - start % most + most, run[-1] + 1)
                 bounds = subtrees_of(start, stop, most, message.block_count)
-                subtrees = [joined(place, run[a - begin : b - begin]) for place, a, b in bounds]
-                yield subtrees, stop - start
+                yield [(place, parts[a - shift : b - shift]) for place, a, b in bounds]
 
     def _evaluate(
-        self, parts: Sequence[JobPart], numbers: Sequence[int], data: Sequence[Sequence[Any]]
+        self,
+        subtrees: Sequence[Subtree],
+        numbers: Sequence[int],
+        data: Sequence[Sequence[Any]],
     ) -> None:
-        """Evaluates parts as one, and adds them to the partial sums."""
-        start = clock.seconds()
-        self._add(parts, [*itertools.chain.from_iterable(data)])
-        seconds = (clock.seconds() - start) / len(numbers)
+        """Evaluates parts as one, and puts their sums at their places in the tree."""
+        begin, (traced, _) = clock.seconds(), self._open()
+        fields = self._fields([self._parts[number] for number in numbers], data)
+        firsts = [parts[0].first for _, parts in subtrees]
+        ends = [*firsts, firsts[0] + len(fields[0])]
+        sizes = [stop - start for start, stop in itertools.pairwise(ends)]
+        sums = traced.captures(firsts[0], sizes, fields)
+        for (place, parts), captured in zip(subtrees, sums, strict=True):
+            self._put(place, parts, captured)
+        seconds = (clock.seconds() - begin) / len(numbers)
         for number in numbers:
             self.seconds[number] = seconds
 
-    def _fields(self, part: JobPart, blocks: Sequence[Any]) -> list[Any]:
-        """The fields of the items of a part, which is in these blocks."""
+    def _fields(self, parts: Sequence[JobPart], data: Sequence[Sequence[Any]]) -> list[Any]:
+        """The fields of the items of consecutive parts, each with the blocks that it is in."""
         traced, sent = self._open()
-        rows = [self._rows_of(runs, part) for runs in sent]
-        if part.indices is not None:
-            blocks = [*picked(part.indices, blocks, self._message.block_items)]
+        rows = [join([self._rows_of(runs, part) for part in parts]) for runs in sent]
+        blocks = [*itertools.chain.from_iterable(data)]
+        if parts[0].indices is not None:
+            blocks = [*picked(parts[0].indices, blocks, self._message.block_items)]
         return traced.fields(rows, canonical(join(blocks) if blocks else None))
 
     def _rows_of(self, runs: Any, part: JobPart) -> Any:
@@ -235,8 +241,7 @@ class Job:
         if type(runs) is not AttachedRows:
             return runs[part.run][part.start : part.stop]
         try:
-            rows = [self._store.rows(runs.layout, runs.name, block) for block in part.blocks]
-            return read_only(join(rows))
+            return read_only(self._store.rows(runs.layout, runs.name, part.blocks[0]))
         except KeyError:  # it was lost, or released meanwhile
             raise CannotFinish("missing", names=[runs.layout]) from None
 
@@ -251,8 +256,8 @@ class Job:
             cotangents = self.item_cotangents
             blocks = {
                 block: rows
-                for part in self._evaluated
-                for block, rows in self._by_blocks(part, cotangents[part.first][n][0])
+                for parts in self._evaluated
+                for block, rows in self._by_blocks(parts, cotangents[parts[0].first][n][0])
             }
             self._store.keep(ticket_of(layout, call, self._number, n), blocks)
             self.item_cotangents = {
@@ -260,28 +265,23 @@ class Job:
                 for first, fields in cotangents.items()
             }
 
-    def _by_blocks(self, part: JobPart, rows: Any) -> Iterator[tuple[int, Any]]:
-        """The blocks of a part, with the rows of each."""
-        size, is_whole = self._message.block_items, rows is None or len(part.blocks) == 1
-        for number, block in enumerate(part.blocks):
-            yield block, rows if is_whole else rows[number * size : (number + 1) * size]
+    def _by_blocks(self, parts: Sequence[JobPart], rows: Any) -> Iterator[tuple[int, Any]]:
+        """The blocks of a subtree, with the rows of each."""
+        size, is_whole = self._message.block_items, rows is None or len(parts) == 1
+        for number, part in enumerate(parts):
+            of_block = rows if is_whole else rows[number * size : (number + 1) * size]
+            yield part.blocks[0], of_block
 
-    def _add(self, parts: Sequence[JobPart], blocks: Sequence[Any]) -> None:
-        """Captures the items of parts, and puts the sums at their places in the tree."""
-        (traced, _), first = self._open(), parts[0]
-        fields = self._fields(joined(first.place, parts), blocks)
-        ends = [*[part.start - first.start for part in parts], len(fields[0])]
-        sizes = [stop - start for start, stop in itertools.pairwise(ends)]
-        for part, captured in zip(parts, traced.captures(first.first, sizes, fields), strict=True):
-            pullback = captured.pullback
-            if not isinstance(pullback, Gradient):
-                raise CannotFinish("arrays", number=self._number)
-            with self._lock:
-                self._evaluated.append(part)
-                if isinstance(pullback, ItemGradient):
-                    self.item_cotangents[part.first] = pullback.item_cotangents
-                gradient = Gradient(pullback.leaves)  # like all partial sums no fingerprint
-                self.subtrees.put(part.place, Captured(captured.value, gradient, captured.seen, ()))
+    def _put(self, place: Place, parts: Sequence[JobPart], captured: Captured) -> None:
+        """Puts the sum of parts at its place in the tree."""
+        if not isinstance(captured.pullback, Gradient):
+            raise CannotFinish("arrays", number=self._number)
+        with self._lock:
+            self._evaluated.append(parts)
+            if isinstance(captured.pullback, ItemGradient):
+                self.item_cotangents[parts[0].first] = captured.pullback.item_cotangents
+            gradient = Gradient(captured.pullback.leaves)  # like all partial sums no fingerprint
+            self.subtrees.put(place, Captured(captured.value, gradient, captured.seen, ()))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
