@@ -16,6 +16,7 @@ from distributed.core import clean_exception
 
 from daskgrad.autodiff.models.captured import Captured
 from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.cotangents import Leaves
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.placed.attached import (
@@ -49,6 +50,7 @@ from daskgrad.placed.updates import KeptCotangent
 from daskgrad.placed.worker import call_worker
 from daskgrad.placed.worker_store import ticket_of
 from daskgrad.placed.worker_sums import (
+    KEPT,
     CannotFinish,
     WorkerResult,
     merge_item_cotangents,
@@ -159,7 +161,7 @@ def with_cotangents(total: Captured, gradients: dict[int, AttachedGradient]) -> 
     if not gradients or not isinstance(pullback, ItemGradient):
         return total
     fields = [
-        ((gradients[n],),) if n in gradients and any([leaf for (leaf,) in field]) else field
+        ((gradients[n],),) if n in gradients and any(map(any, field)) else field
         for n, field in enumerate(pullback.item_cotangents)
     ]
     gradient = ItemGradient(pullback.leaves, tuple(fields))
@@ -361,13 +363,18 @@ def total_of(spread_sum: SpreadSum, number: int, results: Sequence[WorkerResult]
     summed = merge_subtrees(sums, spread_sum.leaves, summand.summation).rounded()
     items = canonical(merge_item_cotangents(results, number))
     firsts = sorted(items)
-    blocks = [items[first] for first in firsts]
-    if spread_sum.sample is not None and items:  # in parts that workers cut
-        sizes = np.diff([*firsts, len(spread_sum.sample)]).tolist()
-        are_arrays = map(spread_sum.is_array, own_numbers(summand))
-        fields = zip(zip(*blocks, strict=True), are_arrays, strict=True)
-        blocks = [tuple([join(parts, is_array, sizes) for parts, is_array in fields])]
-    return with_item_cotangents(summed, blocks)
+    if not items:
+        return summed
+    sizes = np.diff([*firsts, spread_sum.item_count]).tolist()  # of parts that workers cut
+    are_arrays = map(spread_sum.is_array, own_numbers(summand))
+    fields = zip(zip(*[items[first] for first in firsts], strict=True), are_arrays, strict=True)
+    joined = [join(parts, is_array and not are_kept(parts), sizes) for parts, is_array in fields]
+    return with_item_cotangents(summed, [tuple(joined)])
+
+
+def are_kept(parts: Sequence[Leaves]) -> bool:
+    """Whether workers keep the cotangents of an attached array."""
+    return any([part[0] is KEPT for part in parts])
 
 
 class Attempt:

@@ -51,6 +51,10 @@ class SpreadSum(NamedTuple):
         return self.spread.count if self.sample is None else self.sample.block_count
 
     @property
+    def item_count(self) -> int:
+        return self.spread.item_count if self.sample is None else len(self.sample)
+
+    @property
     def drawn(self) -> Literal["", "items", "slices"]:
         if self.sample is None:
             return ""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client, Future
 
+from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
 from daskgrad.tasks.clients import current_worker
@@ -131,17 +132,20 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
     """How many blocks one thread evaluates in one go.
 
     They take about ``seconds``, so that scheduling is cheap in proportion; they are few enough that
-    a worker's threads end together.
+    a worker's threads end together. Blocks share batches, so few units are made if more would save
+    little time.
     """
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)
-    by_threads = len(costs) / (8 * threads) if threads > 1 else len(costs)
+    goes = power_of_two(int(min(max(total / (threads * WAIT), 1), 8)))  # of each thread
+    by_threads = len(costs) / (goes * threads) if threads > 1 else len(costs)
     return max(1, int(min(by_time, by_threads, len(costs))))
 
 
 # ------------------------------------------------------------------------------------------ spread
 
 EVERY = 8  # calls, one of them measured, so that two are measured between moves of blocks
+WAIT = 5e-3  # seconds for which a worker's threads may wait for the last one
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 
@@ -178,6 +182,7 @@ class Spread:
     def __init__(self, sizes: Sequence[int]):
         self.count = len(sizes)
         self.block_items = sizes[0]  # but for the last block, which may have fewer
+        self.item_count = sum(sizes)
         self._sizes = np.array(sizes, float)
         self.holders: list[str] = [""] * self.count
         self.seconds = np.full(self.count, np.nan)  # as far as they are known

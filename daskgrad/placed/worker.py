@@ -223,9 +223,10 @@ class SumsPlugin(WorkerPlugin):
 
     def _held(self, parts: Sequence[Sequence[str]]) -> list[list[Any]]:
         """The blocks of each part, by their keys."""
-        data = self._worker.data
+        data: Any = self._worker.data
+        memory = getattr(data, "memory", data)  # measures no reads: a third of the time
         try:
-            return [[data[key] for key in keys] for keys in parts]
+            return [[(memory if key in memory else data)[key] for key in keys] for keys in parts]
         except KeyError:
             raise CannotFinish("no items", address=self._worker.address) from None
 

@@ -1,5 +1,6 @@
 """Worker sums: the blocks of a request's sums that one worker evaluates, in threads."""
 
+import itertools
 import math
 import threading
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -30,12 +31,13 @@ from daskgrad.placed.messages import (
 from daskgrad.placed.worker_store import Store, ticket_of
 from daskgrad.sums.adding import CapturedSubtrees
 from daskgrad.sums.block_tasks import Summand, TracedSum
-from daskgrad.sums.cutting import join, take
+from daskgrad.sums.cutting import columns_of, join, rows_nbytes, take
 from daskgrad.sums.item_cotangents import ItemGradient
 
+COPIED = 2**20  # bytes of arrays that are put side by side, so that blocks are evaluated together
 KEPT = True  # in a result, in the place of a cotangent that its worker keeps
 Sums = dict[Place, Captured]
-# By the index of the first item of a block, for each differentiated field of its items.
+# By the index of the first item of a part, for each differentiated field of its items.
 ItemCotangents = dict[int, tuple[Leaves, ...]]
 
 
@@ -66,7 +68,7 @@ class CannotFinish(Exception):
 
 
 class JobPart(NamedTuple):
-    """Items that are evaluated as one: a block; or drawn items, a subtree of the sum or a slice.
+    """Items that are not cut: a block; or drawn items, a subtree of the sum or a slice.
 
     ``place`` is in the tree of the sum, ``first`` the number of the first item. The rows go from
     ``start`` to ``stop`` in a run; items are in ``blocks``, drawn ones at ``indices`` among all.
@@ -79,6 +81,9 @@ class JobPart(NamedTuple):
     stop: int
     blocks: Sequence[int]
     indices: np.ndarray | None = None
+
+
+Subtree = tuple[Place, Sequence[JobPart]]  # of the sum: consecutive parts of a worker
 
 
 class Job:
@@ -106,6 +111,7 @@ class Job:
         self._opened: tuple[TracedSum, list[Any]] | None = None
         self.subtrees = CapturedSubtrees(message.block_count, message.summation)
         self.item_cotangents: ItemCotangents = {}
+        self._evaluated: list[Sequence[JobPart]] = []
         self._lock = threading.Lock()
         if message.drawn:
             self._parts = list(drawn_parts(message, self._worker_items()[1], threads))
@@ -163,27 +169,72 @@ class Job:
         running: Container[str],
     ) -> None:
         """Evaluates parts, each with the blocks that it is in, until the call is given up."""
+        start = 0
         try:
-            for number, blocks in zip(numbers, data, strict=True):
+            for subtrees in self._together(numbers, data):
                 if call not in running:
                     return
-                self._evaluate(number, blocks)
+                stop = start + sum([len(parts) for _, parts in subtrees])
+                self._evaluate(subtrees, numbers[start:stop], data[start:stop])
+                start = stop
         except CannotFinish:
             raise
         except BaseException as error:  # an exit or a StopIteration would end the event loop
             raise failed(error) from error
 
-    def _evaluate(self, number: int, blocks: Sequence[Any]) -> None:
-        """Evaluates a part, and adds it to the partial sums."""
+    def _together(
+        self, numbers: Sequence[int], data: Sequence[Sequence[Any]]
+    ) -> Iterator[Sequence[Subtree]]:
+        """Parts that are evaluated as one, in as few subtrees as possible.
+
+        If items go in batches, small blocks make larger ones together, above all of ragged items.
+        Other items may be slow: a call that is given up ends between their blocks, and keeps the
+        sums that it has.
+        """
+        parts, message = [self._parts[number] for number in numbers], self._message
+        (_, summand), first = self._summand.value(), parts[0]
+        is_alone = len(parts) == 1 or message.drawn or summand.slices
+        fields = [] if is_alone else self._fields(parts[:1], data[:1])
+        if is_alone or not self._open()[0].is_batched(first.first, fields):
+            yield from [[(part.place, [part])] for part in parts]
+            return
+        nbytes = sum([rows_nbytes(column) or 0 for f in fields for column in columns_of(f)])
+        most = power_of_two(max(1, COPIED // max(1, nbytes)))
+        blocks = [part.blocks[0] for part in parts]
+        for shift, group in itertools.groupby(enumerate(blocks), lambda pair: pair[1] - pair[0]):
+            run = [block for _, block in group]
+            for start in [run[0], *range(run[0] - run[0] % most + most, run[-1] + 1, most)]:
+                stop = min(start - start % most + most, run[-1] + 1)
+                bounds = subtrees_of(start, stop, most, message.block_count)
+                yield [(place, parts[a - shift : b - shift]) for place, a, b in bounds]
+
+    def _evaluate(
+        self,
+        subtrees: Sequence[Subtree],
+        numbers: Sequence[int],
+        data: Sequence[Sequence[Any]],
+    ) -> None:
+        """Evaluates parts as one, and puts their sums at their places in the tree."""
+        begin, (traced, _) = clock.seconds(), self._open()
+        fields = self._fields([self._parts[number] for number in numbers], data)
+        firsts = [parts[0].first for _, parts in subtrees]
+        ends = [*firsts, firsts[0] + len(fields[0])]
+        sizes = [stop - start for start, stop in itertools.pairwise(ends)]
+        sums = traced.captures(firsts[0], sizes, fields)
+        for (place, parts), captured in zip(subtrees, sums, strict=True):
+            self._put(place, parts, captured)
+        seconds = (clock.seconds() - begin) / len(numbers)
+        for number in numbers:
+            self.seconds[number] = seconds
+
+    def _fields(self, parts: Sequence[JobPart], data: Sequence[Sequence[Any]]) -> list[Any]:
+        """The fields of the items of consecutive parts, each with the blocks that it is in."""
         traced, sent = self._open()
-        part, start = self._parts[number], clock.seconds()
-        rows = [self._rows_of(runs, part) for runs in sent]
-        if part.indices is not None:
-            items = join([*picked(part.indices, blocks, self._message.block_items)])
-        else:
-            items = blocks[0] if blocks else None
-        self._add(traced, part, rows, items)
-        self.seconds[number] = clock.seconds() - start
+        rows = [join([self._rows_of(runs, part) for part in parts]) for runs in sent]
+        blocks = [*itertools.chain.from_iterable(data)]
+        if parts[0].indices is not None:
+            blocks = [*picked(parts[0].indices, blocks, self._message.block_items)]
+        return traced.fields(rows, canonical(join(blocks) if blocks else None))
 
     def _rows_of(self, runs: Any, part: JobPart) -> Any:
         """The rows of a part, in a field that the request brings or in an attached array."""
@@ -202,24 +253,35 @@ class Job:
             if place not in attached:
                 continue
             layout = attached[place].layout
-            size, cotangents = self._message.block_items, self.item_cotangents
-            blocks = {first // size: fields[n][0] for first, fields in cotangents.items()}
+            cotangents = self.item_cotangents
+            blocks = {
+                block: rows
+                for parts in self._evaluated
+                for block, rows in self._by_blocks(parts, cotangents[parts[0].first][n][0])
+            }
             self._store.keep(ticket_of(layout, call, self._number, n), blocks)
             self.item_cotangents = {
                 first: (*fields[:n], (None if fields[n][0] is None else KEPT,), *fields[n + 1 :])
                 for first, fields in cotangents.items()
             }
 
-    def _add(self, traced: TracedSum, part: JobPart, rows: list[Any], items: Any) -> None:
-        """Captures the items of a part, and puts the sum at its place in the tree."""
-        captured = traced.capture(part.first, *traced.fields(rows, canonical(items)))
+    def _by_blocks(self, parts: Sequence[JobPart], rows: Any) -> Iterator[tuple[int, Any]]:
+        """The blocks of a subtree, with the rows of each."""
+        size, is_whole = self._message.block_items, rows is None or len(parts) == 1
+        for number, part in enumerate(parts):
+            of_block = rows if is_whole else rows[number * size : (number + 1) * size]
+            yield part.blocks[0], of_block
+
+    def _put(self, place: Place, parts: Sequence[JobPart], captured: Captured) -> None:
+        """Puts the sum of parts at its place in the tree."""
         if not isinstance(captured.pullback, Gradient):
             raise CannotFinish("arrays", number=self._number)
         with self._lock:
+            self._evaluated.append(parts)
             if isinstance(captured.pullback, ItemGradient):
-                self.item_cotangents[part.first] = captured.pullback.item_cotangents
+                self.item_cotangents[parts[0].first] = captured.pullback.item_cotangents
             gradient = Gradient(captured.pullback.leaves)  # like all partial sums no fingerprint
-            self.subtrees.put(part.place, Captured(captured.value, gradient, captured.seen, ()))
+            self.subtrees.put(place, Captured(captured.value, gradient, captured.seen, ()))
 
     def _open(self) -> tuple[TracedSum, list[Any]]:
         """The sum, and the rows of each run for each field that the request brings."""
@@ -318,7 +380,8 @@ def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Ite
     most = power_of_two(max(1, count // (PARTS * threads if threads > 1 else 1)))
     for run, drawn in enumerate(drawn_runs):
         is_sliced = message.drawn == "slices"
-        bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(drawn, most)
+        ranks = drawn.rank, drawn.stop, most, message.block_count
+        bounds = leaves_of(drawn, size) if is_sliced else subtrees_of(*ranks)
         for place, first, end in bounds:
             start, stop = first - drawn.rank, end - drawn.rank
             indices = drawn.indices[start:stop]
@@ -332,12 +395,16 @@ def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[An
         yield take(items, indices[start:stop] % size)
 
 
-def subtrees_of(drawn: DrawnRun, most: int) -> Iterator[tuple[Place, int, int]]:
-    """The subtrees of a run, with at most so many items: place, first and last rank."""
-    start = drawn.rank
-    while start < drawn.stop:
-        size = min(power_of_two(drawn.stop - start), start & -start or most, most)
-        yield (size.bit_length() - 1, start // size), start, start + size
+def subtrees_of(start: int, stop: int, most: int, count: int) -> Iterator[tuple[Place, int, int]]:
+    """Consecutive terms of a sum of ``count`` as subtrees, with at most so many: place and bounds.
+
+    The last subtree of a sum may have fewer terms than others of its level.
+    """
+    while start < stop:
+        size = min(start & -start or most, most)
+        if stop < count:
+            size = min(size, power_of_two(stop - start))
+        yield (size.bit_length() - 1, start // size), start, min(start + size, stop)
         start += size
 
 

@@ -173,6 +173,37 @@ class AddedTerms:
         return self._values.total(), pullback
 
 
+class TermsInTurn:
+    """Takes the terms of several sums, one after the other, so many of each."""
+
+    def __init__(self, sums: Sequence[AddedTerms], sizes: Sequence[int]):
+        self._sums = sums
+        self._left = list(zip(sums, sizes, strict=True))[::-1]
+
+    def _next(self, most: int) -> tuple[AddedTerms, int]:
+        """The sum of the next terms, and how many of at most so many are its."""
+        terms, left = self._left.pop()
+        if left > most:
+            self._left.append((terms, left - most))
+        return terms, min(left, most)
+
+    def push(self, value: Any, pullback: Any, widths: Widths) -> None:
+        self._next(1)[0].push(value, pullback, widths)
+
+    def push_run(self, run: TermRun, gradients: Leaves, widths: Widths) -> None:
+        start, count = 0, len(run.values)
+        while start < count:
+            terms, size = self._next(count - start)
+            part = slice(start, start + size)
+            rows = tuple([x if x is None else x[part] for x in gradients])
+            terms.push_run(run._replace(values=run.values[part]), rows, widths)
+            start += size
+
+    def end_run(self) -> None:
+        for terms in self._sums:
+            terms.end_run()
+
+
 def dtypes_of(value: Any) -> Leaves:
     """The dtype of each leaf of a value, None for a leaf without derivative."""
     leaves = (value,) if type(value) is np.ndarray else flatten(value)[0]

@@ -43,7 +43,7 @@ from daskgrad.autodiff.values.carriers import Structure
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, Seed, Unscaled
 from daskgrad.autodiff.values.protection import as_it_is, read_only_leaf
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.sums.adding import AddedTerms, Terms, round_sum, side_by_side
+from daskgrad.sums.adding import AddedTerms, Terms, TermsInTurn, round_sum, side_by_side
 from daskgrad.sums.cutting import as_slice
 from daskgrad.sums.item_cotangents import Widths, factor_of_terms, items_of
 
@@ -178,20 +178,31 @@ class TracedSum:
         return [[as_slice(field)] for field in fields] if self._summand.slices else fields
 
     def capture(self, first: First, *fields: Sequence[Any]) -> Captured:
+        (captured,) = self.captures(first, (len(fields[0]),), fields)
+        return captured
+
+    def captures(
+        self, first: First, sizes: Sequence[int], fields: Sequence[Sequence[Any]]
+    ) -> list[Captured]:
+        """The sums of a block's first terms, of the next ones, and so on, so many each."""
         require_one_length(fields, first, self._model)
         if not len(fields[0]):
             width = sum([width for _, width in self._seen])
-            return Captured(NOTHING, Gradient((None,) * width), self._seen, ())
-        terms = self.no_terms([isinstance(fields[number], np.ndarray) for number in self._own])
+            return [Captured(NOTHING, Gradient((None,) * width), self._seen, ()) for _ in sizes]
+        are_rows = [isinstance(fields[number], np.ndarray) for number in self._own]
+        sums = [self.no_terms(are_rows) for _ in sizes]
         with ONE_THREAD:
-            self.add(terms, first, fields)
+            self.add(sums[0] if len(sums) == 1 else TermsInTurn(sums, sizes), first, fields)
         with self._naming_odd_terms(first, fields):
-            return self.total(terms, describe_block(first, fields[0]))
+            block = describe_block(first, fields[0])
+            return [self.total(terms, block) for terms in sums]
 
     def no_terms(self, are_rows: Sequence[bool] = ()) -> AddedTerms:
         return AddedTerms(self._add, are_rows)
 
-    def add(self, terms: AddedTerms, first: First, fields: Sequence[Sequence[Any]]) -> None:
+    def add(
+        self, terms: AddedTerms | TermsInTurn, first: First, fields: Sequence[Sequence[Any]]
+    ) -> None:
         fields = tuple(map(self.protected, fields))
         with self._naming_odd_terms(first, fields):
             self.evaluate(first, fields, terms.push, terms.push_run)
@@ -240,6 +251,14 @@ class TracedSum:
             for result in run.each() if type(run) is TermRun else run:
                 use(*self._term(first, start, [field[start] for field in fields], result))
                 start += 1
+
+    def is_batched(self, first: First, fields: Sequence[Sequence[Any]]) -> bool:
+        """Whether items like the first of a block are evaluated together, in little time."""
+        try:
+            return self._tracer.is_batched(TracedBlock(fields, self._call_on, self._kept))
+        except Exception as error:
+            self._blame(error, first, 0, fields)
+            raise
 
     def _results(self, fields: Sequence[Sequence[Any]]) -> Iterator[Any]:
         """Runs of results of the backend, with ``None`` and ``Pending`` among them."""

@@ -20,8 +20,10 @@ from placed_programs import (
 )
 
 import daskgrad as dg
+from daskgrad.autodiff.programs import blocks
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.derivatives import in_line
+from daskgrad.placed import worker_sums
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -113,3 +115,34 @@ def test_an_error_names_the_item(kind, local):
 def test_terms_that_are_arrays_in_the_place_of_numbers_are_an_error(items, local):
     with pytest.raises(TypeError, match="a gradient needs one real number"):
         dg.grad(lambda p, x: dg.map_sum(wave, items(p), x), (0, 1))(ROWS, X)
+
+
+@pytest.mark.parametrize("copied", [2**8, 2**20])
+@in_short("name", PROGRAMS, "ragged items", "rows and placed items", "effects", "ragged effects")
+def test_the_bits_are_the_same_where_blocks_share_batches(name, copied, local, monkeypatch):
+    monkeypatch.setattr(blocks, "SERVED", 1)
+    monkeypatch.setattr(worker_sums, "COPIED", copied)
+    expected, place = in_one_thread(everything, name, dg.place), keeping()
+    for _ in range(4):
+        assert_same(everything(name, place), expected)
+
+
+def test_blocks_of_ragged_items_share_batches(local, monkeypatch):
+    runs, items = [], [np.linspace(0.0, 1.0, 3 + number % 2) for number in range(1024)]
+
+    def term(item, x):  # its programs are this test's own
+        return np.sum(np.exp(-x[0] * item)) + x[1]
+
+    def counted(parts, count):
+        runs.extend(parts)
+        return side_by_side(parts, count)
+
+    side_by_side = blocks.side_by_side
+    monkeypatch.setattr(blocks, "side_by_side", counted)
+    shards = dg.place(items, grainsize=16)
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(term, shards, x))
+    for number in range(5):  # units are chosen; programs get batches
+        runs.clear()
+        gradient(X + number)
+    lanes = sum(local.nthreads().values())
+    assert 0 < len(runs) <= 2 * lanes, "each thread has a batch of either size"

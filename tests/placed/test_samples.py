@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import daskgrad as dg
 from daskgrad.placed import call, request
-from daskgrad.placed.messages import DrawnRun
 from daskgrad.placed.worker_sums import subtrees_of
 
 pytestmark = [
@@ -212,10 +211,12 @@ def test_a_call_is_one_request_a_worker_that_holds_indices_alone(local, monkeypa
 
 @pytest.mark.parametrize("most", [1, 4, 64])
 @pytest.mark.parametrize(("rank", "count"), [(0, 13), (5, 27), (8, 8), (63, 2), (7, 0)])
-def test_a_run_is_cut_into_subtrees(rank, count, most):
-    parts = [*subtrees_of(DrawnRun(rank, 0, numpy.arange(count)), most)]
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_run_is_cut_into_subtrees(rank, count, most, more):
+    parts = [*subtrees_of(rank, rank + count, most, rank + count + more)]
     bounds = [(start, stop) for _, start, stop in parts]
     assert [*range(rank, rank + count)] == [n for start, stop in bounds for n in range(start, stop)]
     for (level, index), start, stop in parts:
-        assert stop - start == 1 << level <= most
+        is_last = stop == rank + count and not more
+        assert stop - start <= 1 << level <= most if is_last else stop - start == 1 << level <= most
         assert start == index << level

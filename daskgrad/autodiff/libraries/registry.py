@@ -12,6 +12,9 @@ internally. A backend may also have:
     ``Pending``, which carries known facts to ``trace``. A ``TermRun`` may stand for a list. Only
     the program and shapes may decide which items get ``None``, never data or the cut of the block:
     the bits of an item must not depend on them. It holds a bounded number of results at a time.
+``is_batched(block)``
+    tells whether ``trace_block`` evaluates items like the first of a block together, and so quickly
+    that nobody need stop in between.
 ``prepare(fun)``
     called once for many calls, returns a function that ``run`` and ``trace`` get instead of the
     model's.

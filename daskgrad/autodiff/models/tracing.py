@@ -165,6 +165,11 @@ class Tracer:
         runs = self._backend.trace_block(block)
         return iter(lambda: run_as_model(next, runs, None), None)
 
+    def is_batched(self, block: TracedBlock) -> bool:
+        """Whether the backend evaluates items like a block's first together."""
+        has_batches = self.is_at_once and hasattr(self._backend, "is_batched")
+        return has_batches and run_as_model(self._backend.is_batched, block)
+
     def captured(self, value: Any, gradient: Sequence[Any]) -> tuple[Any, Gradient]:
         """Value and gradient of an item, as ``run`` returns them."""
         return value, Gradient(put_in_places(gradient, self._primals, self._places))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff import tape
-from daskgrad.autodiff.programs.blocks import trace_block
+from daskgrad.autodiff.programs.blocks import is_batched, trace_block
 from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_rule
 from daskgrad.autodiff.tape.questions import answer
@@ -227,6 +227,7 @@ class CompiledBackend:
     Dependence = tape.Dependence
     trace = staticmethod(trace)
     trace_block = staticmethod(trace_block)
+    is_batched = staticmethod(is_batched)
 
     def __init__(self, is_vouched: bool):
         self.prepare = partial(prepare, is_vouched=is_vouched)

@@ -48,17 +48,32 @@ Run = list[Result | Pending | None] | TermRun
 
 def trace_block(block: TracedBlock) -> Iterator[Run]:
     """The values and gradients of runs of items (see ``autodiff.libraries.registry``)."""
-    items, programs = block.kept.get(KnownItems), block.call(0)[0].fun.programs
-    if items is None or not items.are_current:
-        items = block.kept[KnownItems] = KnownItems(programs)
-    start = 0
+    items, start = known_items(block), 0
     while start < block.count:
-        if programs.is_cold or items.are_impure:
+        if items.are_for_the_tape:
             run: Run = [None] * min(AT_A_TIME, block.count - start)
         else:
             run = items.run(block, start)
         yield run
         start += len(run.values) if type(run) is TermRun else len(run)
+
+
+def is_batched(block: TracedBlock) -> bool:
+    """Whether items like a block's first go in batches (see ``autodiff.libraries.registry``)."""
+    items = known_items(block)
+    return not items.are_for_the_tape and goes_in_batches(items.look_up(block, 0)[1])
+
+
+def goes_in_batches(entry: Entry | None) -> bool:
+    return entry is not None and entry.served >= SERVED and entry.may_have_batches
+
+
+def known_items(block: TracedBlock) -> "KnownItems":
+    """The programs for the items of a block's sum."""
+    items = block.kept.get(KnownItems)
+    if items is None or not items.are_current:
+        items = block.kept[KnownItems] = KnownItems(block.call(0)[0].fun.programs)
+    return items
 
 
 class KnownItems:
@@ -78,17 +93,18 @@ class KnownItems:
         return watch is None or (watch is self._programs.watch and not watch.has_changed())
 
     @property
-    def are_impure(self) -> bool:
-        """Whether no call of the model is compiled."""
-        return self._watch is not None and self._programs.impurity is not None
+    def are_for_the_tape(self) -> bool:
+        """Whether no call of the model is compiled, or not yet."""
+        is_impure = self._watch is not None and self._programs.impurity is not None
+        return is_impure or self._programs.is_cold
 
     def run(self, block: TracedBlock, start: int) -> Run:
         """The results of items from ``start`` on: of many if the first goes in batches."""
-        group, entry = self._look_up(block, start)
-        is_in_batches = entry is not None and entry.served >= SERVED and entry.may_have_batches
+        group, entry = self.look_up(block, start)
+        is_in_batches = goes_in_batches(entry)
         stop = min(start + (group.most if is_in_batches else AT_A_TIME), block.count)
         items = ItemRun(block, start, stop, self._looks)
-        kinds = [(places, *self._look_up(block, start + places[0])) for places in items.kinds()]
+        kinds = [(places, *self.look_up(block, start + places[0])) for places in items.kinds()]
         parts: list[Part] = []
         for places, group, entry in kinds if is_in_batches else ():
             if len(places) >= LEAST and entry is not None:
@@ -107,7 +123,7 @@ class KnownItems:
                     results[place] = group.result(entry, items, place) or Pending(entry)
         return results
 
-    def _look_up(self, block: TracedBlock, number: int) -> tuple["ItemGroup", Entry | None]:
+    def look_up(self, block: TracedBlock, number: int) -> tuple["ItemGroup", Entry | None]:
         """The items that an item goes with, and the entry of its kind, if it gets programs."""
         flat = [taken_apart(field[number]) for field in block.fields]
         kind = kind_of_item(flat, self._looks)
