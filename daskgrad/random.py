@@ -62,7 +62,7 @@ def generators(seed: int | Sequence[int], n: int) -> list[Generator]:
     ...     return x * rng.normal()
     >>> value = dg.delayed(noisy)(dg.variable(2.0), first)
     >>> value.compute() == value.compute()
-    np.True_
+    True
     """
     require_seed(seed, "dg.random.generators")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
