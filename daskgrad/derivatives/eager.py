@@ -1,4 +1,4 @@
-"""Eager: value and gradient of an objective whose models run when they are called.
+"""Eager: derivatives of a function whose models run when they are called.
 
 Which way an evaluation goes is decided before it begins, by what is known of the one before.
 """
@@ -82,7 +82,7 @@ class EagerFunction:
 
     def __init__(self, fun: Callable, name: str, argnums: Argnums, *options: Any):
         self._fun, self._name, self._argnums, self._options = fun, name, argnums, options
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        numbers = tuple(argnums) if isinstance(argnums, Sequence | np.ndarray) else (argnums,)
         self._key = identity(Model(fun, name)), numbers, *options
 
     def __reduce__(self) -> tuple:
