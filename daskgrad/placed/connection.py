@@ -103,17 +103,17 @@ class PresencePlugin(SchedulerPlugin):
         """Removes the plugins here and on the workers, if the client could not."""
         if client == self.client and self.name in scheduler.plugins:
             scheduler.remove_plugin(name=self.name)
-            asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
+            self._leaving = asyncio.ensure_future(self._leave_workers(scheduler))
 
-    def _leave_workers(self, scheduler: Scheduler) -> None:
-        """Runs later: a cluster that closes with its client removes the plugins itself."""
-        if scheduler.status != Status.running:
-            return
-        if len(scheduler.running) < len(scheduler.workers):  # some close: the cluster may, too
-            asyncio.get_running_loop().call_later(GRACE, self._leave_workers, scheduler)
-        else:
-            removal = scheduler.unregister_worker_plugin(comm=None, name=self.name)
-            self._removal = asyncio.ensure_future(removal)
+    async def _leave_workers(self, scheduler: Scheduler) -> None:
+        """Removes the plugins on the workers, unless the cluster closes with its client and removes
+        them itself; while some workers close, it may."""
+        await asyncio.sleep(GRACE)
+        while scheduler.status == Status.running:
+            if len(scheduler.running) == len(scheduler.workers):
+                await scheduler.unregister_worker_plugin(comm=None, name=self.name)
+                return
+            await asyncio.sleep(GRACE)
 
 
 # -------------------------------------------------------------------------------------- connection

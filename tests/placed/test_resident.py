@@ -365,27 +365,31 @@ def test_a_client_takes_its_plugins_with_it(local_cluster, monkeypatch):
 def test_workers_of_a_cluster_that_closes_are_not_asked_to_remove_plugins(monkeypatch):
     """Dask has tracebacks on each of them."""
     monkeypatch.setattr(connection, "GRACE", 0.0)
-    plugin, later, removed = connection.PresencePlugin("name", "client"), [], []
-    monkeypatch.setattr(
-        "asyncio.get_running_loop",
-        lambda: SimpleNamespace(call_later=lambda _, *call: later.append(call)),
-    )
-    monkeypatch.setattr("asyncio.ensure_future", lambda each: each)
-    scheduler = SimpleNamespace(
-        status=Status.running,
-        workers={"a": 1, "b": 2},
-        running={1},
-        unregister_worker_plugin=lambda **how: removed.append(how["name"]),
-    )
-    plugin._leave_workers(scheduler)
-    assert not removed
-    scheduler.running = {1, 2}  # one was paused
-    ((leave, *args),) = later
-    leave(*args)
-    assert removed == ["name"]
-    scheduler.status = Status.closing
-    leave(*args)
-    assert removed == ["name"]
+    removed = []
+
+    async def remove(comm, name):
+        removed.append(name)
+
+    async def leave():
+        plugin = connection.PresencePlugin("name", "client")
+        scheduler = SimpleNamespace(
+            status=Status.running,
+            workers={"a": 1, "b": 2},
+            running={1},
+            unregister_worker_plugin=remove,
+        )
+        leaving = asyncio.ensure_future(plugin._leave_workers(scheduler))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert not removed
+        scheduler.running = {1, 2}  # one was paused
+        await leaving
+        assert removed == ["name"]
+        scheduler.running, scheduler.status = {1}, Status.closing
+        await plugin._leave_workers(scheduler)
+        assert removed == ["name"]
+
+    asyncio.run(leave())
 
 
 def test_shards_that_another_thread_closes_in_a_call_are_an_error_that_says_so(local):
