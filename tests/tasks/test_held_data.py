@@ -62,8 +62,9 @@ ANYWHERE = {"scheduler": lambda *args, **_: dask.get(*args)}
 
 
 def bytes_to_order(graph):
+    """The least of three measures: threads of other tests' clusters hold objects, too."""
     tasks = dict(graph)
-    return peak_bytes(lambda: dask.order.order(tasks))
+    return min([peak_bytes(lambda: dask.order.order(tasks)) for _ in range(3)])
 
 
 @pytest.mark.parametrize(
