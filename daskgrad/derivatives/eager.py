@@ -264,7 +264,7 @@ class EagerForwardPass:
 
 
 class EagerVjp(EagerFunction):
-    """The forward pass of a function, if it can run eagerly; its option are the rows wanted."""
+    """The forward pass of a function, if it can run eagerly; its option is the rows that are wanted."""
 
     def forward_pass(self, key: tuple, primals: Sequence[Any]) -> EagerForwardPass | None:
         """A forward pass that is held; None if the function is to be recorded."""
@@ -272,9 +272,12 @@ class EagerVjp(EagerFunction):
         if known is None:
             return None
         tape = EagerTape(known.takes_apart)
-        held = self._run(key, known, tape, lambda: self._evaluate(tape, known, primals))
-        if held is None:
-            tape.close()
+        held = None
+        try:
+            held = self._run(key, known, tape, lambda: self._evaluate(tape, known, primals))
+        finally:
+            if held is None:
+                tape.close()
         return held
 
     def _evaluate(

@@ -156,7 +156,7 @@ class EagerTape:
             leaves, spec = flatten((args, kwargs))
             structure = Structure(spec)
             for container in containers_in((args, kwargs)):
-                if type(container) is dict and not set(TAPE_BOXES).isdisjoint(map(type, container)):
+                if type(container) is dict and not TAPE_BOXES.isdisjoint(map(type, container)):
                     self.refuse("a traced value as a key")
         numbers: dict[OuterNode, int] = {}
         holes = []

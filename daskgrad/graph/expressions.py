@@ -117,8 +117,8 @@ def expressions_of(
 ) -> dict[Any, list[Any]]:
     """The ``light`` ones among calls by the last call of their expression; both inputs first.
 
-    A call joins the expression of its only consumers, if it ``may_join`` that of its last call, and
-    both run in this process or neither does.
+    A call joins the expression of its only consumers if it ``may_join`` their last call, and both
+    run in this process or neither does.
     """
     consumers: dict[Any, list[Any]] = defaultdict(list)
     for call in calls:

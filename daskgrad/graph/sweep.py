@@ -36,7 +36,7 @@ class Sweep:
 
     def __init__(self, ends: Sequence[OuterNode], run: Callable, is_kept: bool = False):
         self._ends, self._run, self._is_kept = ends, run, is_kept
-        self._order = order_of([unit_of(end) for end in ends if unit_of(end)], units_of)
+        self._order = order_of(list(filter(None, map(unit_of, ends))), units_of)
         if len(ends) > 1:  # a graph has a node that takes them in
             self._order.append(EagerCall("output", ends, None))
             self._order[-1].outs = ()
@@ -134,9 +134,7 @@ def inputs_below(unit: Unit) -> Sequence[OuterNode]:
 
 def units_of(unit: Unit) -> list[Any]:
     """The calls that have made the values that a call takes in."""
-    return [
-        node.call or node for node in inputs_below(unit) if node.call is not None or node.parents
-    ]
+    return list(filter(None, map(unit_of, inputs_below(unit))))
 
 
 def expressions(

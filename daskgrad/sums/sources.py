@@ -26,7 +26,7 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.task_graph import TaskGraph
 
 COMPUTED = (Node, ArrayBox)
-PLAIN = LEAF_TYPES - set(TAPE_BOXES)
+PLAIN = LEAF_TYPES - TAPE_BOXES
 
 
 class Source:
@@ -333,7 +333,7 @@ def are_usual(items: Sequence[Any]) -> bool:
     leaves = usual_leaves(items)
     if leaves is None or eager_tape() is None:
         return leaves is not None
-    return set(TAPE_BOXES).isdisjoint(map(type, leaves))
+    return TAPE_BOXES.isdisjoint(map(type, leaves))
 
 
 def holds_node(tree: Any) -> bool:

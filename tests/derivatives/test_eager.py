@@ -1,5 +1,6 @@
 """Eager evaluations: what recorded ones give, to the bit, and Python between models."""
 
+import contextlib
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -467,3 +468,21 @@ def test_nothing_is_kept_of_a_pullback(eagerly, kept_objective):
     assert [reference() is None for reference in arrays] == [False, False]
     del pullback
     assert [reference() for reference in arrays] == [None, None]
+
+
+@pytest.mark.parametrize("derivative", [dg.vjp, lambda fun, x: dg.grad(fun)(x)])
+def test_nothing_is_kept_after_an_error_of_a_model(derivative, eagerly, kept_objective):
+    objective, arrays = kept_objective
+    fails = []
+    fail = dg.delayed(lambda a: [a][len(fails)])
+
+    def failing(x):
+        return fail(objective(x))
+
+    derivative(failing, X)
+    arrays.clear()
+    fails.append(True)
+    with contextlib.suppress(IndexError):
+        derivative(failing, X)
+    assert eagerly == [False]
+    assert [reference() is None for reference in arrays] == [True, True]

@@ -396,7 +396,7 @@ class NumberBox(ArrayBox):
     __slots__ = ()
 
 
-TAPE_BOXES = (ArrayBox, NumberBox)
+TAPE_BOXES = frozenset((ArrayBox, NumberBox))
 
 
 def inmost(value: Any) -> Any:
