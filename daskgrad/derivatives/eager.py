@@ -264,7 +264,7 @@ class EagerForwardPass:
 
 
 class EagerVjp(EagerFunction):
-    """The forward pass of a function, if it can run eagerly; its option is the rows that are wanted."""
+    """The forward pass of a function, if it can run eagerly; its option: the rows wanted."""
 
     def forward_pass(self, key: tuple, primals: Sequence[Any]) -> EagerForwardPass | None:
         """A forward pass that is held; None if the function is to be recorded."""
