@@ -341,8 +341,14 @@ class Writer:
         inner = dict(zip(loop.parts, call.args, strict=True))
         for part, own in zip(loop.parts, loop.are_own, strict=True):
             if own:
-                is_python = type(part.value) in PYTHONS  # which NumPy's numbers are not
-                rows.append(self.name(inner[part]) + ".tolist()" * is_python)
+                column = self.name(inner[part])
+                if type(part.value) in PYTHONS:  # which NumPy's numbers are not
+                    column += ".tolist()"
+                elif isinstance(part.value, np.ndarray) and not part.value.ndim:
+                    column = (
+                        f"map({self.constant(np.asarray)}, {column})"  # of rows that are numbers
+                    )
+                rows.append(column)
                 names.append(f"x{len(names)}")
                 inner[part] = NumpyCall(None, (), {}, part.value)
                 self._names[inner[part]] = names[-1]
