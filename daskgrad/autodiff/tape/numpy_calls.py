@@ -133,7 +133,9 @@ def between_numbers(name: str, method: str) -> Callable:
         if kind not in PYTHONS:
             kind = class_of(other)
             if issubclass(kind, np.generic) or not issubclass(kind, int | float | complex):
-                return numpys(box, other)
+                ufunc = getattr(kind, "__array_ufunc__", None)
+                is_others = ufunc not in (None, np.ndarray.__array_ufunc__)
+                return numpys(strong(box) if is_others else box, other)
         operands = (other, box) if is_reflected else (box, other)
         return fun(*operands) if fun else plain(*map(boxes.inmost, operands))
 

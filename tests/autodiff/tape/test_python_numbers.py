@@ -1,8 +1,11 @@
 """Python's numbers among differentiated arguments stay Python's: weak beside single precision."""
 
+import operator
+
 import autograd
 import numpy as np
 import pytest
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
@@ -206,3 +209,29 @@ def test_the_value_of_a_sum_is_numpys():
 def test_the_pullback_takes_a_python_number():
     _, tape = trace(lambda p: [p * 2.0], [0.7])
     assert tape.pull([1.0]) == [2.0]
+
+
+class Table(NDArrayOperatorsMixin):
+    """A container of another library, which calls NumPy on its array, as xarray's do."""
+
+    def __init__(self, data):
+        self.data, self.dtype, self.shape, self.ndim = data, data.dtype, data.shape, data.ndim
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        arrays = [x.data if isinstance(x, Table) else x for x in inputs]
+        return Table(getattr(ufunc, method)(*arrays, **kwargs))
+
+
+@pytest.mark.parametrize("number", [0.7, 0.7 + 0.2j])
+@pytest.mark.parametrize("operation", [operator.mul, operator.sub, operator.truediv, operator.pow])
+def test_a_container_of_another_library_answers_the_operators(operation, number):
+    table = np.array([1.0, 2.0, 3.0])
+
+    def summed(p):
+        return np.real(np.sum(operation(p, Table(table)).data + operation(Table(table), p).data))
+
+    def plain(p):
+        return np.real(np.sum(operation(p, table) + operation(table, p)))
+
+    expected = dg.grad(dg.delayed(plain))(number)
+    assert_allclose(dg.grad(dg.delayed(summed))(number), expected, rtol=1e-14)
