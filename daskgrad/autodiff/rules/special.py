@@ -75,11 +75,15 @@ def declare_slopes(fun: Callable, row: Row) -> None:
 
 
 def inverse(
-    row: Row, solved: int, value: Callable | None = None, largest: float = 1e99
+    row: Row,
+    solved: int,
+    value: Callable | None = None,
+    largest: float = 1e99,
+    least: float = 1e-40,
 ) -> list[Any]:
     """The slopes of the function that solves ``f(args) = y`` for one of them, and has y in its
     place; ``row`` has f's slopes. With f's ``value`` they are zero where SciPy's search ends at a
-    bound, the largest or one near zero, or elsewhere than at a solution."""
+    bound, the largest or the least one, or elsewhere than at a solution."""
 
     def slope_by(place: int) -> Callable | str:
         if isinstance(row[place], str) or row[place] is zero:
@@ -94,7 +98,7 @@ def inverse(
             size, wanted = np.abs(plain(ans)), plain(y)
             with np.errstate(all="ignore"):
                 gap = np.abs(value(*map(plain, original)) - wanted)
-            is_solution = (size > 1e-40) & (size < largest) & (gap <= WRONG * np.abs(wanted))
+            is_solution = (size > least) & (size < largest) & (gap <= WRONG * np.abs(wanted))
             return by if np.all(is_solution) else anp.where(is_solution, by, 0.0)
 
         return slope

@@ -374,7 +374,7 @@ NONCENTRAL: Row = [
 enter(
     {
         "chndtr": NONCENTRAL,
-        "chndtrix": inverse(NONCENTRAL, 0, special.chndtr),
+        "chndtrix": inverse(NONCENTRAL, 0, special.chndtr, least=0.0),
         "chndtrinc": inverse(NONCENTRAL, 2, special.chndtr),
         "chndtridf": [POINT, PARAMETER, PARAMETER],
         "ncfdtr": [PARAMETER, PARAMETER, PARAMETER, POINT],
