@@ -292,9 +292,10 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
 def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
     """Two messages may take two connections; nobody would end the call."""
 
+    key = connection_of(local).name
+
     async def late(dask_worker):
-        plugins = dask_worker.plugins.values()
-        (plugin,) = [each for each in plugins if isinstance(each, worker_plugin.SumsPlugin)]
+        plugin = dask_worker.plugins[key]
         await plugin.abandon("a call")
         work, sent = pickle.dumps(Work(dask_worker.address, ())), {"": {POINT: pack(())}}
         replies = [await plugin.evaluate(name, work, sent) for name in ("a call", "another")]
