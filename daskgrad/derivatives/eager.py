@@ -3,9 +3,10 @@
 Which way an evaluation goes is decided before it begins, by what is known of the one before.
 """
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import FunctionType, NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,12 +59,49 @@ class GraphFacts(NamedTuple):
     """The things that an eager evaluation needs to know, from a recorded one.
 
     ``measured``: where times are kept. ``is_chain``: no model ran beside another, so that BLAS had
-    all of its threads. ``takes_apart``: see ``EagerTape``.
+    all of its threads. ``takes_apart``: see ``EagerTape``. ``function``: whose facts these are,
+    once they are noted.
     """
 
     measured: GraphKey
     is_chain: bool
     takes_apart: bool
+    function: "FunctionReference | None" = None
+
+    def are_like(self, other: "GraphFacts | None") -> bool:
+        return other is not None and self[:3] == other[:3]
+
+
+DATA = (np.ndarray, np.generic, int, float, complex, str, bytes, NoneType)
+
+
+class FunctionReference:
+    """A weak reference to an eager function, and to the things, other than data, that its function
+    holds."""
+
+    def __init__(self, eager: "EagerFunction", fun: Any):
+        self._eager, self._things = weakref.ref(eager), things_in(fun)
+
+    def is_to(self, eager: "EagerFunction", fun: Any) -> bool:
+        """Whether it is this one, or one of the same code and things, and maybe other data."""
+        if self._eager() is eager:
+            return True
+        things = things_in(fun)
+        if self._things is None or things is None or len(things) != len(self._things):
+            return False
+        pairs = zip(things, self._things, strict=True)
+        return all([one is other and one() is not None for one, other in pairs])
+
+
+def things_in(fun: Any) -> list[Any] | None:
+    """Weak references, one to each of the things that a function holds, other than data; None if it
+    holds others, or is no plain function."""
+    if type(fun) is not FunctionType:
+        return None
+    try:
+        return [weakref.ref(thing) for thing in held_by(fun) if not isinstance(thing, DATA)]
+    except TypeError:  # lists, for example
+        return None
 
 
 class EagerArgument(NamedTuple):
@@ -103,13 +141,12 @@ class EagerFunction:
             return None
         return known
 
-    @staticmethod
-    def note(key: tuple, recorded: RecordedFunction, known: GraphFacts | None) -> None:
+    def note(self, key: tuple, recorded: RecordedFunction, known: GraphFacts | None) -> None:
         """Notes what is known after a recorded evaluation; None: the next one is recorded, too."""
-        if known is None or recorded.is_kept or _refused.get(key) == known:
+        if known is None or recorded.is_kept or known.are_like(_refused.get(key)):
             _known.pop(key, None)
         else:
-            _known[key] = known
+            _known[key] = known._replace(function=FunctionReference(self, self._fun))
             drop_oldest(_known, MOST_KNOWN)
 
     def _run(
@@ -170,7 +207,12 @@ class EagerFunction:
         return tape.trace.run(lambda: self._fun(*values, **kwargs))
 
     def _sweep(
-        self, tape: EagerTape, known: GraphFacts, ends: Sequence[OuterNode], is_kept: bool = False
+        self,
+        tape: EagerTape,
+        known: GraphFacts,
+        ends: Sequence[OuterNode],
+        arguments: Sequence[EagerArgument],
+        is_kept: bool = False,
     ) -> Sweep:
         """The way back from the nodes of the output's leaves."""
         sweep = Sweep(ends, tape.run, is_kept)
@@ -178,8 +220,15 @@ class EagerFunction:
         is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
         if is_other or not sweep.is_as_moved:
             tape.refuse("another order of models")
+        containers = [argument.nodes for argument in arguments if len(argument.nodes) > 1]
+        if (containers or tape.has_containers) and not self._is_known_as(known):
+            if sweep.may_be_apart(containers):
+                tape.refuse("another function, which may use containers whole and in parts,")
         tape.require_unchanged()
         return sweep
+
+    def _is_known_as(self, known: GraphFacts) -> bool:
+        return known.function is not None and known.function.is_to(self, self._fun)
 
     def _gradients(
         self, arguments: Sequence[EagerArgument], arrived: dict[OuterNode, Cotangent]
@@ -228,13 +277,13 @@ class EagerObjective(EagerFunction):
         if has_aux:
             output, aux = require_pair(output, self._name)
             aux = map_leaves(plain_leaf, aux)
-        value, arrived = self._pull(tape, known, output)
+        value, arrived = self._pull(tape, known, output, arguments)
         if tape.refusal is not None:  # which the function has handled
             raise tape.refusal
         return value, aux, self._gradients(arguments, arrived)
 
     def _pull(
-        self, tape: EagerTape, known: GraphFacts, output: Any
+        self, tape: EagerTape, known: GraphFacts, output: Any, arguments: Sequence[EagerArgument]
     ) -> tuple[Any, dict[OuterNode, Cotangent]]:
         """The value of the output, and the cotangents that arrive at variables."""
         end = tape.trace.node_of(output) if type(output) in TAPE_BOXES else None
@@ -243,7 +292,7 @@ class EagerObjective(EagerFunction):
                 tape.refuse("an output without derivative")
             return np.float64(output), {}
         require_real_scalar(end.value, self._name)
-        value, sweep = np.asarray(end.value)[()], self._sweep(tape, known, [end])
+        value, sweep = np.asarray(end.value)[()], self._sweep(tape, known, [end], arguments)
         return value, sweep.pull([SEED.as_like(end.value)])
 
 
@@ -289,7 +338,7 @@ class EagerVjp(EagerFunction):
         ends = [node for node in nodes if node is not None]
         if not ends or len(set(ends)) < len(ends) or tape.refusal is not None:
             tape.refuse("an output of the same values, or of none")
-        sweep = self._sweep(tape, known, ends, is_kept=True)
+        sweep = self._sweep(tape, known, ends, arguments, is_kept=True)
         places = {argument.number: place for place, argument in enumerate(arguments)}
         without = [map_leaves(lambda _: None, primal) for primal in primals]
 

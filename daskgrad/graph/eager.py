@@ -52,6 +52,11 @@ class EagerCall:
         self.name, self.sources = name, sources
         self.captured, self.called = captured, called
 
+    @property
+    def repeats(self) -> bool:
+        """Whether it takes in a value in several places."""
+        return len(self.called[1].holes) > len(self.sources)
+
     def pull(self, leaves: tuple) -> list[Any]:
         """The cotangents of the sources, from the cotangents of the value's leaves."""
         pulled = pull_back(self.captured, Cotangent(leaves), *self.called)
@@ -71,6 +76,7 @@ class EagerAddition(EagerCall):
     __slots__ = ()
 
     is_run, is_sum, is_addition = False, True, True
+    repeats = False
 
     def pull(self, leaves: tuple) -> list[Any]:
         return [leaves[number] for number in self.called]

@@ -24,6 +24,7 @@ from daskgrad.graph.eager import EagerCall
 from daskgrad.graph.expressions import expressions_of
 from daskgrad.graph.nodes import order as order_of
 
+MANY = 3  # uses of a value whose cotangents have several sums
 Unit = EagerCall | OuterNode  # a call of a model, or of NumPy
 Arrived = dict[OuterNode, list[Any]]  # the cotangents from the uses of each value
 
@@ -76,6 +77,34 @@ class Sweep:
                         if flags is not None and not flags.c_contiguous:
                             return False
         return True
+
+    def may_be_apart(self, arguments: Sequence[Sequence[OuterNode | None]]) -> bool:
+        """Whether a recorded graph may add up the cotangents of a container in another order: of a
+        call's value, or of one of the ``arguments``, beside the cotangents of its parts."""
+        uses: dict[OuterNode, list[Sequence[OuterNode]]] = defaultdict(list)
+        for end in self._ends:
+            uses[end].append(())
+        for unit in self._order:
+            inputs: Sequence[OuterNode] = ()
+            count = 1
+            if isinstance(unit, EagerCall):
+                inputs = unit.sources
+                count = MANY if unit.called and unit.repeats else 1
+            elif unit in self._members:
+                inputs = inputs_of(self._members[unit])
+            for node in inputs:
+                uses[node] += [inputs] * count
+        often = [node for node, users in uses.items() if len(users) >= MANY]
+        if any([node.call is not None and len(node.call.outs) > 1 for node in often]):
+            return True
+        containers = {node: nodes for nodes in arguments for node in nodes}
+        return any(
+            [
+                len(set(inputs).intersection(containers.get(node, ()))) > 1
+                for node in often
+                for inputs in uses[node]
+            ]
+        )
 
     def pull(self, seeds: Sequence[Any]) -> dict[OuterNode, Cotangent]:
         """The cotangents of variables, from the cotangents of the ends."""

@@ -21,6 +21,11 @@ class EagerSum(EagerCall):
 
     is_run, is_sum = False, True
 
+    @property
+    def repeats(self) -> bool:
+        summand = self.called[1]
+        return len(summand.call.holes) - summand.field_count > len(self.sources)
+
     def pull(self, leaves: tuple) -> list[Any]:
         pulled = pull_back_block(self.captured, Cotangent(leaves), *self.called)
         return [one.leaves[0] for one in each_of(pulled)]

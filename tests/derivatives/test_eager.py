@@ -233,6 +233,49 @@ def test_what_is_for_recorded_graphs(fun, x, eagerly):
         assert_allclose(kept[0].compute(), X * 2.0 + np.sin(X))
 
 
+P = {"a": X, "b": 2.0}
+with_b = dg.delayed(lambda a, b: np.sum(a) * b)
+of_both = dg.delayed(lambda p, b: np.sum(p["a"]) * p["b"] * b)
+
+
+def parts(p):
+    return with_b(p["a"], p["b"])
+
+
+def often(p):
+    return parts(p) + summed(p["a"]) * summed(p["a"], 2.0)
+
+
+def in_a_sum(p):
+    return dg.map_sum(lambda item, p, b: np.sum(p["a"] * item) * b, [1.0, 2.0], p, p["b"])
+
+
+LIKE = {  # functions of one code: usual ones, and others that use a container whole and in parts
+    "a value": (X, lambda x: parts(pair(x)), lambda x: often(pair(x))),
+    "an argument": (P, parts, lambda p: of_both(p, 1.0) + often(p)),
+    "an argument, twice in a call": (P, parts, lambda p: of_both(p, p["b"])),
+    "an argument, twice in a sum": (P, parts, in_a_sum),
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_what_is_known_of_one_function_does_not_hold_for_another_of_its_code(name, eagerly):
+    x, usual, apart = LIKE[name]
+
+    def gradient_of(fun):
+        return dg.value_and_grad(lambda x: fun(x))
+
+    expected = bits(gradient_of(apart)(x))
+    for fun, is_eager in ((usual, True), (usual, True), (apart, False), (apart, False)):
+        eager._refused.clear()
+        gradient = gradient_of(usual)
+        gradient(x)
+        eagerly.clear()
+        results = bits(gradient(x)), bits(gradient_of(fun)(x))
+        assert eagerly == [True, is_eager]
+        assert fun is usual or results[1] == expected
+
+
 def test_what_only_a_later_call_does_is_recorded(eagerly):
     """Whatever handles the refusal, and in whichever thread a model is called."""
     later = [None]
