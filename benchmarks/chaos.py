@@ -32,6 +32,7 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import asyncio
+import builtins
 import contextlib
 import datetime
 import faulthandler
@@ -512,7 +513,9 @@ class Chaos:
         sizes = {pid: psutil.Process(pid).memory_info().rss / 1e6 for pid in workers}
         sample["workers MB"] = statistics.mean(sizes.values())
         sample["old workers"] = {p: size for p, size in sizes.items() if self._ages[p] > WARM}
-        classes = [getattr(type(thing), "__module__", "") for thing in gc.get_objects()]
+        # a script's own "type" needs the values of nodes, as soon as it has objectives
+        kinds = map(builtins.type, gc.get_objects())
+        classes = [getattr(kind, "__module__", "") for kind in kinds]
         ours = [name for name in classes if str(name).startswith("daskgrad.")]
         return sample | {"client objects": len(ours)}
 
