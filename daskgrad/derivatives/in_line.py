@@ -23,6 +23,7 @@ from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import nbytes
+from daskgrad.autodiff.values.elsewhere import replicated_among
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.nodes import Constant, Node
@@ -62,11 +63,14 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
 
 
 def may_stay_beside_cluster(graph: Graph) -> bool:
-    """Whether a graph for a cluster may run in the calling thread: its items and constants are
-    here, and nobody annotates or watches its tasks."""
+    """Whether a graph for a cluster may run in the calling thread: all of its data is here, no
+    worker has copies, and nobody annotates or watches its tasks."""
     if is_debugging() or not is_beside_cluster():
         return False
-    return all(is_plain(node, None) for node in graph.order)
+    for node in graph.order:
+        if (isinstance(node, Variable) and not node.is_here) or not is_plain(node, None):
+            return False
+    return not replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
 
 
 def is_resident(graph: Graph, client: Client) -> bool:

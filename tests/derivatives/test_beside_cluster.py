@@ -147,6 +147,12 @@ def test_placed_items_stay_where_they_are(client, node, log):
         assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
 
 
+def test_what_workers_have_copies_of_stays_there(client, node, log):
+    factor = dg.replicate(X)
+    gradient = dg.grad(lambda x: node(x, factor) + node(x))
+    assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
+
+
 def test_inline_seconds_of_zero_leave_all_to_the_cluster(client, node, log):
     gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
     with dask.config.set({"daskgrad.inline.seconds": 0}):
