@@ -157,7 +157,8 @@ def cluster(folder: Path) -> Iterator[Client]:
     options = {"nthreads": 1, "memory_limit": 0, "local_directory": str(folder), **address}
     worker = {"cls": Nanny, "options": options}
     spec = SpecCluster(scheduler=scheduler, worker=worker, workers={}, silence_logs=50)
-    with spec, Client(spec) as client:
+    elsewhere = dask.config.set({"daskgrad.inline.seconds": 0})  # small graphs are tasks, too
+    with spec, Client(spec) as client, elsewhere:
         spec.scale(WORKERS)
         client.wait_for_workers(WORKERS, timeout=LIMIT)
         client.register_plugin(chaos_models.Reporter(folder))

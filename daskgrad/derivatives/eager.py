@@ -26,7 +26,14 @@ from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
 from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
 from daskgrad.autodiff.values.memory import of_its_own, row_major
 from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
-from daskgrad.derivatives.in_line import LARGE, GraphKey, key_of, run_here, stays
+from daskgrad.derivatives.in_line import (
+    LARGE,
+    GraphKey,
+    key_of,
+    run_here,
+    stays,
+    stays_beside_cluster,
+)
 from daskgrad.derivatives.inputs import (
     Argnums,
     require_argnums,
@@ -48,7 +55,7 @@ from daskgrad.graph.variables import Variable, checked_leaf
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import is_in_line
+from daskgrad.tasks.clients import active_client, is_beside_cluster, is_in_line
 
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
@@ -116,7 +123,12 @@ class EagerArgument(NamedTuple):
 
 
 class EagerFunction:
-    """A function whose models can run when they are called; ``options``: of its derivative."""
+    """A function whose models can run when they are called; ``options``: of its derivative.
+
+    ``has_failed``: a model has raised an error that the cluster may not raise.
+    """
+
+    has_failed = False
 
     def __init__(self, fun: Callable, name: str, argnums: Argnums, *options: Any):
         self._fun, self._name, self._argnums, self._options = fun, name, argnums, options
@@ -135,11 +147,14 @@ class EagerFunction:
     def known(key: tuple) -> GraphFacts | None:
         """The facts for the next evaluation; None if it is to be recorded."""
         known = _known.get(key)
-        if known is None or not is_in_line() or observers.observers or inside_model():
+        if known is None or observers.observers or inside_model() or is_debugging():
             return None
-        if is_debugging() or is_required() or not stays(known.measured):
-            return None
-        return known
+        if is_in_line():
+            may_stay = stays(known.measured)
+        else:  # a client whose cluster has pages tells them of tasks
+            may_stay = is_beside_cluster() and stays_beside_cluster(known.measured)
+            may_stay = may_stay and not observers.audience(active_client())
+        return known if may_stay and not is_required() else None
 
     def note(self, key: tuple, recorded: RecordedFunction, known: GraphFacts | None) -> None:
         """Notes what is known after a recorded evaluation; None: the next one is recorded, too."""
@@ -154,8 +169,9 @@ class EagerFunction:
     ) -> Any:
         """The result of an evaluation; None if it is to be recorded.
 
-        An error of a model is raised. After any other error the function is recorded, which may
-        serve it, and has errors of its own.
+        An error of a model is raised, unless a cluster can tell whether the model needs a worker.
+        After any other error the function is recorded, which may serve it, and has errors of its
+        own.
         """
         recording = UsersRun(tape)
 
@@ -171,7 +187,10 @@ class EagerFunction:
             )
         except Exception as error:
             if error is tape.failure:
-                raise
+                if is_in_line():
+                    raise
+                self.has_failed = True
+                return None
             _refused[key] = _known.pop(key, known)
             drop_oldest(_refused, MOST_KNOWN)
             return None
@@ -385,7 +404,7 @@ def plain_leaf(leaf: Any) -> Any:
 
 def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
     """The facts of an evaluation; None if an eager one could not do all that it has done."""
-    if recorded.has_computed or not is_in_line():
+    if recorded.has_computed or not (is_in_line() or is_beside_cluster()):
         return None
     if not all(map(is_usual, graph.order)):
         return None

@@ -13,10 +13,13 @@ from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
 from daskgrad.derivatives.in_line import (
     is_large,
     key_of,
+    may_stay_beside_cluster,
+    note_of_cluster,
     run_by_dask,
     run_here,
     seconds_in_line,
     stays,
+    stays_beside_cluster,
 )
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.derivatives.tasks_in_line import InLine, KnownResult
@@ -59,10 +62,26 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
         if seconds and (is_worker or stays(key, graph)):  # a worker waits for no other task
             with blas.threads(graph.is_chain), reading_items(graph):
                 return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
-        return run_by_dask(key, lambda: evaluate_by_dask(graph), graph)
-    if not seconds:
-        warn_of_shipping(graph, client)
-        return evaluate_by_dask(graph)
+        return run_by_dask(key, lambda: evaluate_by_dask(graph)[0], graph)
+    if seconds:
+        return evaluate_beside_workers(graph, client, seconds)
+    key, may_stay, has_failed = key_of(graph), may_stay_beside_cluster(graph), False
+    if may_stay and stays_beside_cluster(key):
+        try:
+            with blas.threads(graph.is_chain), reading_items(graph):
+                return run_here(key, lambda: evaluate_here(graph, client), lambda: is_large(graph))
+        except Exception:  # of a model, which may need a worker; else it fails on the cluster, too
+            has_failed = graph.is_watched = True
+    warn_of_shipping(graph, client)
+    result, taken = evaluate_by_dask(graph, may_stay)
+    if may_stay:
+        note_of_cluster(key, taken, has_failed)
+    return result
+
+
+def evaluate_beside_workers(
+    graph: Graph, client: Any, seconds: float
+) -> tuple[Any, Sequence[Any], Arrived]:
     from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
 
     direct = DirectSums(client)
@@ -75,9 +94,15 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
         raise
 
 
-def evaluate_by_dask(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+def evaluate_by_dask(
+    graph: Graph, is_measured: bool = False
+) -> tuple[tuple[Any, Sequence[Any], Arrived], float]:
+    """The evaluation by Dask, and the seconds that its tasks took on a cluster if it
+    ``is_measured``."""
+    tasks = TaskGraph(where())
+    tasks.is_measured = is_measured
     with reading_items(graph):
-        return both_passes(graph, TaskGraph(where()))
+        return both_passes(graph, tasks), tasks.seconds
 
 
 def has_placed(graph: Graph) -> bool:
@@ -106,11 +131,11 @@ def reading(arrays: Iterable[Any]) -> contextlib.AbstractContextManager:
         return stack.pop_all()
 
 
-def evaluate_here(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
-    """Both passes in the calling thread, as the tasks are added."""
+def evaluate_here(graph: Graph, client: Any = None) -> tuple[Any, Sequence[Any], Arrived]:
+    """Both passes in the calling thread, as the tasks are added; ``client``: its pages show it."""
     graph.is_watched = False  # nothing runs twice
     direct = DirectSums(None)
-    return both_passes(graph, InLine(graph, direct), direct)
+    return both_passes(graph, InLine(graph, direct, client), direct)
 
 
 def both_passes(

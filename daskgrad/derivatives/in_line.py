@@ -23,13 +23,14 @@ from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import nbytes
+from daskgrad.autodiff.values.elsewhere import replicated_among
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.nodes import Constant, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import OF_CLUSTER
+from daskgrad.tasks.clients import OF_CLUSTER, is_beside_cluster
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import LOCAL
@@ -38,6 +39,7 @@ CLUSTER_SECONDS = 0.1  # before the cluster gets the remaining tasks: a graph ta
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of an array: from here on models release Python's lock, and threads help
+WRONG = 2  # times in a row that the calling thread may be the wrong place beside a cluster
 MOST_KNOWN = 1024  # graphs
 
 
@@ -58,6 +60,17 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
         return setting("inline.seconds") if is_usual and not Callback.active else 0.0
     is_enabled = setting("resident.enabled")
     return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
+
+
+def may_stay_beside_cluster(graph: Graph) -> bool:
+    """Whether a graph for a cluster may run in the calling thread: all of its data is here, no
+    worker has copies, and nobody annotates or watches its tasks."""
+    if is_debugging() or not is_beside_cluster():
+        return False
+    for node in graph.order:
+        if (isinstance(node, Variable) and not node.is_here) or not is_plain(node, None):
+            return False
+    return not replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
 
 
 def is_resident(graph: Graph, client: Client) -> bool:
@@ -82,11 +95,13 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 class Timing(NamedTuple):
     """The time of the last evaluation of a graph: ``seconds`` of processors. ``is_large``: it has
-    large arrays. ``waits``: its models wait, for a file or a service."""
+    large arrays. ``waits``: its models wait, for a file or a service. ``wrong``: how many times in
+    a row the calling thread took longer than it may."""
 
     seconds: float
     is_large: bool
     waits: bool = False
+    wrong: int = 0
 
 
 class GraphKey(NamedTuple):
@@ -133,6 +148,14 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
     if known.waits:
         return False
     return known.seconds <= limit_of(key) or not (known.is_large or gains_always())
+
+
+def stays_beside_cluster(key: GraphKey) -> bool:
+    """Whether an evaluation that a cluster has measured runs in the calling thread."""
+    known = _measured.get(key)
+    if known is None or known.waits or known.wrong >= WRONG:
+        return False
+    return known.seconds <= limit_of(key)
 
 
 def expected(key: GraphKey, graph: Graph) -> Timing | None:
@@ -214,7 +237,9 @@ def run_here(key: GraphKey, evaluate: Callable[[], Any], is_large: Callable[[], 
     if not watch.is_longer(limit_of(key)):  # nearly always
         return note(key, Timing(watch.seconds(), False), result)
     waits = watch.waits() and not watch.is_preempted()
-    return note(key, Timing(watch.seconds(), is_large(), waits), result)
+    before = _measured.get(key)
+    wrong = 1 if before is None else before.wrong + 1
+    return note(key, Timing(watch.seconds(), is_large(), waits, wrong), result)
 
 
 def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any:
@@ -227,6 +252,14 @@ def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any
     waits = before is not None and before.waits and watch.waits()
     is_heavy = watch.seconds() > limit_of(key) and is_large(graph)
     return note(key, Timing(watch.seconds(), is_heavy, waits), result)
+
+
+def note_of_cluster(key: GraphKey, seconds: float, has_failed: bool) -> None:
+    """Notes how long a cluster's tasks have run; ``has_failed``: the calling thread has raised an
+    error, and the cluster none: a model needs a worker."""
+    before = _measured.get(key)
+    wrong = WRONG if has_failed else 0 if before is None else before.wrong
+    note(key, Timing(seconds, False, wrong=wrong), None)
 
 
 def note(key: GraphKey, measured: Timing, result: Any) -> Any:

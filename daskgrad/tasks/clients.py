@@ -6,6 +6,8 @@ from dask.callbacks import Callback
 from dask.config import config
 from distributed import Client, Worker, get_worker
 
+from daskgrad.tasks.settings import setting
+
 CONNECTED = ("running", "connecting")
 OF_CLUSTER = (None, "", "dask.distributed")  # schedulers that a worker's configuration may name
 
@@ -47,6 +49,13 @@ def is_in_line() -> bool:
         return bool(seconds)
     is_free = is_alone() or (scheduler in OF_CLUSTER and current_worker() is not None)
     return bool(seconds) and is_free
+
+
+def is_beside_cluster() -> bool:
+    """Whether this process has a client, a cluster, and may evaluate what is small itself."""
+    if Callback.active or dask.get_annotations() or not setting("inline.seconds"):
+        return False
+    return current_worker() is None and active_client() is not None
 
 
 def has_client() -> bool:

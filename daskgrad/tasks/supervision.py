@@ -5,8 +5,9 @@ task that is still needed can progress. Whatever ends the wait, an interrupt inc
 futures, so that the cluster drops the tasks that nobody else wants.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, KilledWorker, futures_of
@@ -101,15 +102,26 @@ class LostError(RuntimeError):
         self.is_restart = is_restart
 
 
-def supervised(client: Client, graph: Any, keys: Sequence[Any], **kwargs: Any) -> Any:
-    """The results of the keys, as ``Client.get`` gives them to ``dask.compute``."""
+def supervised(
+    client: Client,
+    measure: Callable[[Client], None],
+    graph: Any,
+    keys: Sequence[Any],
+    **kwargs: Any,
+) -> Any:
+    """The results of the keys, as ``Client.get`` gives them to ``dask.compute``.
+
+    ``measure`` is called when they are there, before the scheduler forgets the tasks.
+    """
     clients.require_connected(client, "a graph cannot be computed")
     packed = client.get(graph, keys, sync=False, **kwargs)
     futures = futures_of(packed)
     supervisor = Supervisor(client, [future.key for future in futures])
     try:
         with seceded():
-            return gathered(client, packed, supervisor)
+            results = gathered(client, packed, supervisor)
+            measure(client)
+            return results
     finally:
         for future in futures:
             future.release()
@@ -258,6 +270,28 @@ class Supervisor:
             f"None of the workers at {where} may run them: {wishes}. Found {present}: change the "
             f"annotation (dask.annotate), or start a suitable worker"
         )
+
+
+# -------------------------------------------------------------------------------------------------
+# Seconds: how long the tasks of a graph have run on the workers' threads, as Dask has measured it.
+
+
+def seconds_of(client: Client, keys: Iterable[Any]) -> float:
+    """The seconds that the tasks of an evaluation have run, whose results are there; infinity if
+    the scheduler has forgotten one of them, or does not answer."""
+    groups = list({key[0] for key in keys})
+    try:
+        return ask_scheduler(
+            client, lambda: client.run_on_scheduler(seconds_in, groups), "how long tasks have run"
+        )
+    except OSError:
+        return math.inf
+
+
+def seconds_in(groups: Sequence[str], dask_scheduler: Any) -> float:
+    if not dask_scheduler.task_groups.keys() >= {*groups}:
+        return math.inf
+    return sum([dask_scheduler.task_groups[group].all_durations["compute"] for group in groups])
 
 
 # -------------------------------------------------------------------------------------------------

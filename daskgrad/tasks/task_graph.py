@@ -29,10 +29,10 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, task_of
 from daskgrad.tasks.kept_models import give, sent_models
-from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, task_label, watched_key
+from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, key_parts, task_label, watched_key
 from daskgrad.tasks.sending import named_if_unsendable, sealed_unless_plain
 from daskgrad.tasks.settings import setting
-from daskgrad.tasks.supervision import supervised
+from daskgrad.tasks.supervision import seconds_of, supervised
 from daskgrad.tasks.task_functions import KeptTask, Picked, PlannedTask, TaskFunction
 
 # -------------------------------------------------------------------------------------------------
@@ -140,7 +140,13 @@ class Where(Enum):
 
 
 class TaskGraph:
-    """The tasks of one evaluation while its graph is built; ``where`` they will run."""
+    """The tasks of one evaluation while its graph is built; ``where`` they will run.
+
+    ``is_measured``: a cluster's scheduler is asked for the ``seconds`` that its tasks have run.
+    """
+
+    is_measured = False
+    seconds = 0.0
 
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
         self.key = Names().key  # a new key of this evaluation: (stage, name of a model)
@@ -313,7 +319,18 @@ class TaskGraph:
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
-            return Results(keys, built).compute_by(functools.partial(supervised, client))
+            return Results(keys, built).compute_by(
+                functools.partial(supervised, client, self._measure)
+            )
+
+    def seconds_on(self, client: Client) -> float:
+        """The seconds that the tasks have run on a cluster, before their results are released."""
+        futures = [future.key for future in self._futures]
+        return seconds_of(client, filter(key_parts, (*self.planned(), *futures)))
+
+    def _measure(self, client: Client) -> None:
+        if self.is_measured:
+            self.seconds += self.seconds_on(client)
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
         if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:

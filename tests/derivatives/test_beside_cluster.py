@@ -1,0 +1,181 @@
+"""Beside a cluster: what is small runs in the client's process once the cluster has measured it."""
+
+import math
+import os
+import threading
+
+import autograd.numpy as np
+import dask
+import numpy
+import pytest
+from distributed import get_worker
+from programs import flat
+
+import daskgrad as dg
+from daskgrad.derivatives import eager, in_line
+from daskgrad.tasks import observers, task_graph
+from daskgrad.tasks.supervision import seconds_in
+
+X = numpy.array([0.5, 1.2, -0.3])
+ROWS = [row * X for row in range(1, 30)]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No evaluation of another test is known; all that is measured is small."""
+    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
+    with dask.config.set({"daskgrad.inline.seconds": 1000.0, "daskgrad.compile": False}):
+        yield
+
+
+@pytest.fixture
+def node(log):
+    """A model that notes where it runs."""
+
+    def model(x, factor=1.0):
+        with log.open("a") as file:
+            file.write("here\n" if os.getpid() == client_process else "cluster\n")
+        return np.sum(np.sin(x) * factor)
+
+    client_process = os.getpid()
+    return dg.delayed(model)
+
+
+def places(log, evaluate, count):
+    """Where the models of some evaluations ran."""
+    before, seen = len(log.read_text().split()), []
+    for _ in range(count):
+        evaluate()
+        lines = log.read_text().split()
+        seen.append("/".join(dict.fromkeys(lines[before:])))
+        before = len(lines)
+    return seen
+
+
+def pulled(fun):
+    def evaluate():
+        value, pullback = dg.vjp(fun, X)
+        return value, pullback(value)
+
+    return evaluate
+
+
+WAYS = {
+    "objective": lambda fun: lambda: dg.value_and_grad(fun)(X),
+    "pair": lambda fun: lambda: dg.value_and_grad(lambda x: (fun(x), 1), has_aux=True)(X),
+    "vjp": pulled,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_second_evaluation_runs_here_with_the_bits_of_the_first(way, client, node, log):
+    results = []
+    evaluate = WAYS[way](lambda x: node(x) + node(x, 2.0) * 3.0)
+    assert places(log, lambda: results.append(evaluate()), 3) == ["cluster", "here", "here"]
+    assert len({flat(result).tobytes() for result in results}) == 1
+
+
+def test_a_sum_over_items_runs_here(client, node, log):
+    gradient, results = dg.value_and_grad(lambda x: dg.map_sum(node, ROWS, x)), []
+    assert places(log, lambda: results.append(gradient(X)), 3) == ["cluster", "here", "here"]
+    assert len({flat(result).tobytes() for result in results}) == 1
+
+
+def test_what_takes_long_stays_on_the_cluster_until_it_takes_less(client, node, log, monkeypatch):
+    monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)
+    gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
+    with dask.config.set({"daskgrad.inline.seconds": 1e-12}):
+        assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
+    assert places(log, lambda: gradient(X), 2) == ["here"] * 2
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_what_takes_longer_here_runs_here_twice(is_watched, client, node, log, monkeypatch):
+    monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(task_graph, "seconds_of", lambda *_: 0.0)
+    gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
+    observer = observers.Observer()
+    with dask.config.set({"daskgrad.inline.seconds": 1e-12}):
+        with observers.observed_by(observer) if is_watched else dask.config.set():
+            seen = places(log, lambda: gradient(X), 7)
+    assert seen == ["cluster", "here", "cluster", "here", "cluster", "cluster", "cluster"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_needs_a_worker_stays_there(way, client, log):
+    def on_worker(x):
+        with log.open("a") as file:
+            file.write("here\n" if os.getpid() == client_process else "cluster\n")
+        return np.sum(x) * len([get_worker().address])
+
+    client_process = os.getpid()
+    model, results = dg.delayed(on_worker), []
+    evaluate = WAYS[way](lambda x: model(x) + model(x * 2.0))
+    seen = places(log, lambda: results.append(evaluate()), 4)
+    assert seen == ["cluster", "here/cluster", "cluster", "cluster"]
+    assert len({flat(result).tobytes() for result in results}) == 1
+
+
+def test_an_error_of_a_model_is_raised_and_the_next_evaluation_runs_here(client, node, log):
+    def fails_below_zero(x):
+        if x[0] < 0.0:
+            raise ArithmeticError("below zero")
+        return x * 2.0
+
+    model = dg.delayed(fails_below_zero)
+    gradient = dg.grad(lambda x: node(model(x)) + node(x))
+    assert places(log, lambda: gradient(X), 2) == ["cluster", "here"]
+    with pytest.raises(ArithmeticError, match="below zero") as error:
+        gradient(-X)
+    assert "model 'fails_below_zero'" in "\n".join(error.value.__notes__)
+    assert places(log, lambda: gradient(X), 2) == ["here", "here"]
+
+
+def test_what_is_annotated_stays_on_the_cluster(client, node, log):
+    gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
+    assert places(log, lambda: gradient(X), 2) == ["cluster", "here"]
+    with dask.annotate(priority=1):
+        assert places(log, lambda: gradient(X), 2) == ["cluster", "cluster"]
+    assert places(log, lambda: gradient(X), 1) == ["here"]
+
+
+def test_placed_items_stay_where_they_are(client, node, log):
+    with dg.place(ROWS) as shards:
+        gradient = dg.grad(lambda x: dg.map_sum(node, shards, x))
+        assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
+
+
+def test_what_workers_have_copies_of_stays_there(client, node, log):
+    factor = dg.replicate(X)
+    gradient = dg.grad(lambda x: node(x, factor) + node(x))
+    assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
+
+
+def test_inline_seconds_of_zero_leave_all_to_the_cluster(client, node, log):
+    gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
+    with dask.config.set({"daskgrad.inline.seconds": 0}):
+        assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
+
+
+class Listener(observers.Observer):
+    def __init__(self):
+        self.tasks = []
+
+    def ran(self, task):
+        self.tasks.append(task)
+
+
+def test_pages_of_a_cluster_see_what_runs_here(client, node, log):
+    listener = observers.of_clients.setdefault(client, Listener())
+    gradient = dg.grad(lambda x: node(x) + node(x, 2.0))
+    assert places(log, lambda: gradient(X), 2) == ["cluster", "here"]
+    names = {str(task.key[0]).rpartition("-")[0] for task in listener.tasks}
+    assert names >= {"forward-model", "backward-model"}
+    assert {task.process for task in listener.tasks} == {os.getpid()}
+    assert {task.thread for task in listener.tasks} == {threading.get_ident()}
+
+
+def test_tasks_that_the_scheduler_has_forgotten_are_not_small(client):
+    assert math.isinf(client.run_on_scheduler(seconds_in, ["forward-unknown"]))
