@@ -3,10 +3,11 @@
 Which way an evaluation goes is decided before it begins, by what is known of the one before.
 """
 
+import functools
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from types import FunctionType, NoneType
+from types import FunctionType, MethodType, NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,15 +25,17 @@ from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
 from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
+from daskgrad.autodiff.values.elsewhere import replicated
 from daskgrad.autodiff.values.memory import of_its_own, row_major
 from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
 from daskgrad.derivatives.in_line import (
     LARGE,
     GraphKey,
     key_of,
+    note_failure,
     run_here,
+    spares_cluster,
     stays,
-    stays_beside_cluster,
 )
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -55,10 +58,11 @@ from daskgrad.graph.variables import Variable, checked_leaf
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.sums.sources import Source
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import active_client, is_beside_cluster, is_in_line
+from daskgrad.tasks.clients import active_client, is_in_line, may_spare_cluster
 
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
+CALLS_OF_MODELS = {CallNode, ReductionNode}
 MOST_KNOWN = 1024  # functions
 
 
@@ -66,20 +70,20 @@ class GraphFacts(NamedTuple):
     """The things that an eager evaluation needs to know, from a recorded one.
 
     ``measured``: where times are kept. ``is_chain``: no model ran beside another, so that BLAS had
-    all of its threads. ``takes_apart``: see ``EagerTape``. ``function``: whose facts these are,
-    once they are noted.
+    all of its threads. ``takes_apart``: see ``EagerTape``. ``models``: the names of those that were
+    called. ``function``: whose facts these are, once they are noted. ``spares_cluster``: see
+    ``in_line``.
     """
 
     measured: GraphKey
     is_chain: bool
     takes_apart: bool
+    models: tuple[str, ...]
     function: "FunctionReference | None" = None
+    spares_cluster: bool = False
 
     def are_like(self, other: "GraphFacts | None") -> bool:
-        return other is not None and self[:3] == other[:3]
-
-
-DATA = (np.ndarray, np.generic, int, float, complex, str, bytes, NoneType)
+        return other is not None and self[:4] == other[:4]
 
 
 class FunctionReference:
@@ -89,7 +93,7 @@ class FunctionReference:
     def __init__(self, eager: "EagerFunction", fun: Any):
         self._eager, self._things = weakref.ref(eager), things_in(fun)
 
-    def is_to(self, eager: "EagerFunction", fun: Any) -> bool:
+    def is_like(self, eager: "EagerFunction", fun: Any) -> bool:
         """Whether it is this one, or one of the same code and things, and maybe other data."""
         if self._eager() is eager:
             return True
@@ -100,15 +104,34 @@ class FunctionReference:
         return all([one is other and one() is not None for one, other in pairs])
 
 
+DATA = (np.ndarray, np.generic, int, float, complex, str, bytes, NoneType)
+CONTAINERS = (list, tuple, dict)
+MOST_THINGS = 64  # that a function holds
+
+
 def things_in(fun: Any) -> list[Any] | None:
-    """Weak references, one to each of the things that a function holds, other than data; None if it
-    holds others, or is no plain function."""
-    if type(fun) is not FunctionType:
-        return None
-    try:
-        return [weakref.ref(thing) for thing in held_by(fun) if not isinstance(thing, DATA)]
-    except TypeError:  # lists, for example
-        return None
+    """Weak references, one to each of the things that a function holds, other than data; None if
+    there are many, or if it holds one that has no weak reference."""
+    things, references = [fun], list[Any]()
+    for thing in things:  # it grows
+        if thing is not fun and isinstance(thing, DATA):
+            continue
+        if len(things) > MOST_THINGS or (type(thing) in CONTAINERS and len(thing) > MOST_THINGS):
+            return None
+        if type(thing) is functools.partial:
+            things += [thing.func, *thing.args, *thing.keywords.values()]
+        elif type(thing) is MethodType:
+            things += [thing.__func__, thing.__self__]
+        elif type(thing) in CONTAINERS:
+            things += thing.values() if type(thing) is dict else thing
+        elif thing is fun and type(thing) is FunctionType:
+            things += held_by(thing)
+        else:
+            try:
+                references.append(weakref.ref(thing))
+            except TypeError:
+                return None
+    return references
 
 
 class EagerArgument(NamedTuple):
@@ -123,12 +146,7 @@ class EagerArgument(NamedTuple):
 
 
 class EagerFunction:
-    """A function whose models can run when they are called; ``options``: of its derivative.
-
-    ``has_failed``: a model has raised an error that the cluster may not raise.
-    """
-
-    has_failed = False
+    """A function whose models can run when they are called; ``options``: of its derivative."""
 
     def __init__(self, fun: Callable, name: str, argnums: Argnums, *options: Any):
         self._fun, self._name, self._argnums, self._options = fun, name, argnums, options
@@ -149,12 +167,15 @@ class EagerFunction:
         known = _known.get(key)
         if known is None or observers.observers or inside_model() or is_debugging():
             return None
+        if is_required():
+            return None
         if is_in_line():
-            may_stay = stays(known.measured)
-        else:  # a client whose cluster has pages tells them of tasks
-            may_stay = is_beside_cluster() and stays_beside_cluster(known.measured)
-            may_stay = may_stay and not observers.audience(active_client())
-        return known if may_stay and not is_required() else None
+            return known if stays(known.measured) else None
+        if replicated or not (spares_cluster(known.measured) and may_spare_cluster()):
+            return None
+        if observers.audience(active_client()):  # the pages of its cluster are told of tasks
+            return None
+        return known._replace(spares_cluster=True)
 
     def note(self, key: tuple, recorded: RecordedFunction, known: GraphFacts | None) -> None:
         """Notes what is known after a recorded evaluation; None: the next one is recorded, too."""
@@ -187,12 +208,14 @@ class EagerFunction:
             )
         except Exception as error:
             if error is tape.failure:
-                if is_in_line():
+                if not known.spares_cluster:
                     raise
-                self.has_failed = True
+                note_failure(known.measured)
                 return None
-            _refused[key] = _known.pop(key, known)
-            drop_oldest(_refused, MOST_KNOWN)
+            facts = _known.pop(key, known)
+            if not tape.is_of_another:  # of which too little is known
+                _refused[key] = facts
+                drop_oldest(_refused, MOST_KNOWN)
             return None
 
     def _arguments(self, tape: EagerTape, args: Sequence[Any], copy: bool) -> list[EagerArgument]:
@@ -240,14 +263,17 @@ class EagerFunction:
         if is_other or not sweep.is_as_moved:
             tape.refuse("another order of models")
         containers = [argument.nodes for argument in arguments if len(argument.nodes) > 1]
-        if (containers or tape.has_containers) and not self._is_known_as(known):
+        if (containers or tape.has_containers) and not self._is_known_as(known, sweep.models):
             if sweep.may_be_apart(containers):
+                tape.is_of_another = True
                 tape.refuse("another function, which may use containers whole and in parts,")
         tape.require_unchanged()
         return sweep
 
-    def _is_known_as(self, known: GraphFacts) -> bool:
-        return known.function is not None and known.function.is_to(self, self._fun)
+    def _is_known_as(self, known: GraphFacts, models: tuple[str, ...]) -> bool:
+        if known.models != models:  # it has gone another way
+            return False
+        return known.function is not None and known.function.is_like(self, self._fun)
 
     def _gradients(
         self, arguments: Sequence[EagerArgument], arrived: dict[OuterNode, Cotangent]
@@ -272,7 +298,7 @@ class EagerObjective(EagerFunction):
         self, key: tuple, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
     ) -> tuple[Any, Any, list[Any]] | None:
         """The value, the auxiliary and the gradients; None if the evaluation is to be recorded."""
-        tape = EagerTape(known.takes_apart)
+        tape = EagerTape(known.takes_apart, known.spares_cluster)
         try:
             return self._run(
                 key, known, tape, lambda: self._evaluate(tape, known, args, kwargs, out)
@@ -336,7 +362,7 @@ class EagerVjp(EagerFunction):
 
     def forward_pass(self, key: tuple, primals: Sequence[Any]) -> EagerForwardPass | None:
         """A forward pass that is held; None if the function is to be recorded."""
-        known = self.known(key)
+        known = self.known(key) if is_in_line() else None
         if known is None:
             return None
         tape = EagerTape(known.takes_apart)
@@ -404,13 +430,15 @@ def plain_leaf(leaf: Any) -> Any:
 
 def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
     """The facts of an evaluation; None if an eager one could not do all that it has done."""
-    if recorded.has_computed or not (is_in_line() or is_beside_cluster()):
+    if recorded.has_computed or not (is_in_line() or may_spare_cluster()):
         return None
     if not all(map(is_usual, graph.order)):
         return None
     if has_overlaps([node for node in graph.order if isinstance(node, Variable)]):
         return None
-    return GraphFacts(key_of(graph), graph.is_chain, has_items_apart(graph))
+    calls = [node for node in graph.order if type(node) in CALLS_OF_MODELS and not node.is_light]
+    models = tuple(sorted([node.name for node in calls]))
+    return GraphFacts(key_of(graph), graph.is_chain, has_items_apart(graph), models)
 
 
 def is_usual(node: Node) -> bool:

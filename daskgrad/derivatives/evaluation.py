@@ -11,15 +11,16 @@ from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
 from daskgrad.derivatives.in_line import (
+    graph_may_spare_cluster,
     is_large,
     key_of,
-    may_stay_beside_cluster,
+    note_failure,
     note_of_cluster,
     run_by_dask,
     run_here,
     seconds_in_line,
+    spares_cluster,
     stays,
-    stays_beside_cluster,
 )
 from daskgrad.derivatives.inputs import warn_of_shipping
 from daskgrad.derivatives.tasks_in_line import InLine, KnownResult
@@ -65,17 +66,18 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
         return run_by_dask(key, lambda: evaluate_by_dask(graph)[0], graph)
     if seconds:
         return evaluate_beside_workers(graph, client, seconds)
-    key, may_stay, has_failed = key_of(graph), may_stay_beside_cluster(graph), False
-    if may_stay and stays_beside_cluster(key):
+    key, may_spare = key_of(graph), graph_may_spare_cluster(graph)
+    if may_spare and spares_cluster(key):
         try:
             with blas.threads(graph.is_chain), reading_items(graph):
                 return run_here(key, lambda: evaluate_here(graph, client), lambda: is_large(graph))
         except Exception:  # of a model, which may need a worker; else it fails on the cluster, too
-            has_failed = graph.is_watched = True
+            note_failure(key)
+            graph.is_watched = True
     warn_of_shipping(graph, client)
-    result, taken = evaluate_by_dask(graph, may_stay)
-    if may_stay:
-        note_of_cluster(key, taken, has_failed)
+    result, seconds_of_tasks = evaluate_by_dask(graph, may_spare)
+    if may_spare:
+        note_of_cluster(key, seconds_of_tasks, graph)
     return result
 
 

@@ -18,6 +18,7 @@ from dask.callbacks import Callback
 from dask.local import get_sync
 from distributed import Client
 
+from daskgrad.autodiff.libraries.registry import BY_HAND
 from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
@@ -30,7 +31,7 @@ from daskgrad.graph.nodes import Constant, Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import OF_CLUSTER, is_beside_cluster
+from daskgrad.tasks.clients import OF_CLUSTER, may_spare_cluster
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import LOCAL
@@ -39,7 +40,9 @@ CLUSTER_SECONDS = 0.1  # before the cluster gets the remaining tasks: a graph ta
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of an array: from here on models release Python's lock, and threads help
-WRONG = 2  # times in a row that the calling thread may be the wrong place beside a cluster
+TRY_AGAIN = 4  # a cluster evaluates 4, 16, 64 ... times before the client's process is tried again
+MOST_MISTAKES = 6  # that count
+OF_NUMPY = ("autograd", BY_HAND)  # backends; other libraries may compute on a worker's GPU
 MOST_KNOWN = 1024  # graphs
 
 
@@ -62,13 +65,15 @@ def seconds_in_line(graph: Graph, client: Client | None) -> float:
     return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
 
 
-def may_stay_beside_cluster(graph: Graph) -> bool:
+def graph_may_spare_cluster(graph: Graph) -> bool:
     """Whether a graph for a cluster may run in the calling thread: all of its data is here, no
-    worker has copies, and nobody annotates or watches its tasks."""
-    if is_debugging() or not is_beside_cluster():
+    worker has copies, its models are of NumPy, and nobody annotates or watches its tasks."""
+    if is_debugging() or not may_spare_cluster():
         return False
     for node in graph.order:
         if (isinstance(node, Variable) and not node.is_here) or not is_plain(node, None):
+            return False
+        if node.model is not None and node.model.backend not in OF_NUMPY:
             return False
     return not replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
 
@@ -95,21 +100,24 @@ def is_plain(node: Node, client: Client | None) -> bool:
 
 class Timing(NamedTuple):
     """The time of the last evaluation of a graph: ``seconds`` of processors. ``is_large``: it has
-    large arrays. ``waits``: its models wait, for a file or a service. ``wrong``: how many times in
-    a row the calling thread took longer than it may."""
+    large arrays. ``waits``: its models wait, for a file or a service. ``mistakes``: how often in a
+    row the client's process was the wrong place beside a cluster, and ``left``: evaluations on the
+    cluster before it is tried again."""
 
     seconds: float
     is_large: bool
     waits: bool = False
-    wrong: int = 0
+    mistakes: int = 0
+    left: int = 0
 
 
 class GraphKey(NamedTuple):
-    """By which graphs of one program are known: the first and the last model, the bytes of the
-    variables, the number of items, and the tasks that Dask would have."""
+    """By which graphs of one program are known: the first and the last model, a hash of all, the
+    bytes of the variables, the number of items, and the tasks that Dask would have."""
 
     first: Any
     last: Any
+    models: int
     nbytes: int
     items: int
     tasks: int
@@ -125,14 +133,14 @@ def key_of(graph: Graph) -> GraphKey:
     tasks = len(graph.order)
     for node in graph.order:  # a loop: it costs a little for every node
         if node.model is not None:
-            models.append(node.model)
+            models.append(identity(node.model))
         if type(node) is Variable:
             size += nbytes(node.leaves)
         elif type(node) is ReductionNode:
             items += node.items.count
             tasks += len(node.items.firsts)
-    first, last = (identity(models[0]), identity(models[-1])) if models else (None, None)
-    return GraphKey(first, last, size, items, NODE_TASKS * tasks)
+    first, last = (models[0], models[-1]) if models else (None, None)
+    return GraphKey(first, last, hash(tuple(models)), size, items, NODE_TASKS * tasks)
 
 
 def stays(key: GraphKey, graph: Graph | None = None) -> bool:
@@ -150,10 +158,10 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
     return known.seconds <= limit_of(key) or not (known.is_large or gains_always())
 
 
-def stays_beside_cluster(key: GraphKey) -> bool:
+def spares_cluster(key: GraphKey) -> bool:
     """Whether an evaluation that a cluster has measured runs in the calling thread."""
     known = _measured.get(key)
-    if known is None or known.waits or known.wrong >= WRONG:
+    if known is None or known.waits or known.left:
         return False
     return known.seconds <= limit_of(key)
 
@@ -163,8 +171,8 @@ def expected(key: GraphKey, graph: Graph) -> Timing | None:
     latest = _latest.get((key.first, key.last))
     if latest is None:
         return None
-    (_, _, *before), timing = latest
-    sizes = zip(key[2:], before, strict=True)
+    (_, _, _, *before), timing = latest
+    sizes = zip(key[3:], before, strict=True)
     factor = max([1.0, *[size / max(other, 1) for size, other in sizes]])
     return timing._replace(seconds=factor * timing.seconds, is_large=is_large(graph))
 
@@ -237,9 +245,10 @@ def run_here(key: GraphKey, evaluate: Callable[[], Any], is_large: Callable[[], 
     if not watch.is_longer(limit_of(key)):  # nearly always
         return note(key, Timing(watch.seconds(), False), result)
     waits = watch.waits() and not watch.is_preempted()
-    before = _measured.get(key)
-    wrong = 1 if before is None else before.wrong + 1
-    return note(key, Timing(watch.seconds(), is_large(), waits, wrong), result)
+    timing = Timing(watch.seconds(), is_large(), waits)
+    if waits or timing.seconds > limit_of(key):
+        timing = with_mistake(key, timing)
+    return note(key, timing, result)
 
 
 def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any:
@@ -254,12 +263,24 @@ def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any
     return note(key, Timing(watch.seconds(), is_heavy, waits), result)
 
 
-def note_of_cluster(key: GraphKey, seconds: float, has_failed: bool) -> None:
-    """Notes how long a cluster's tasks have run; ``has_failed``: the calling thread has raised an
-    error, and the cluster none: a model needs a worker."""
-    before = _measured.get(key)
-    wrong = WRONG if has_failed else 0 if before is None else before.wrong
-    note(key, Timing(seconds, False, wrong=wrong), None)
+def with_mistake(key: GraphKey, timing: Timing) -> Timing:
+    mistakes = 1
+    if (before := _measured.get(key)) is not None:
+        mistakes = min(before.mistakes + 1, MOST_MISTAKES)
+    return timing._replace(mistakes=mistakes, left=TRY_AGAIN**mistakes)
+
+
+def note_of_cluster(key: GraphKey, seconds: float, graph: Graph) -> None:
+    """Notes how long a cluster's tasks have run."""
+    timing = Timing(seconds, is_large(graph))
+    if (before := _measured.get(key)) is not None:
+        timing = timing._replace(mistakes=before.mistakes, left=max(before.left - 1, 0))
+    note(key, timing, None)
+
+
+def note_failure(key: GraphKey) -> None:
+    """Notes that a model has failed beside a cluster; it may need a worker."""
+    note(key, with_mistake(key, _measured.get(key, Timing(0.0, False))), None)
 
 
 def note(key: GraphKey, measured: Timing, result: Any) -> Any:

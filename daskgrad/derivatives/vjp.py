@@ -25,7 +25,7 @@ from daskgrad.derivatives.evaluation import (
     evaluate_again_if_lost,
     task_groups,
 )
-from daskgrad.derivatives.in_line import note_of_cluster, run_by_dask
+from daskgrad.derivatives.in_line import run_by_dask
 from daskgrad.derivatives.inputs import (
     Sparse,
     as_rows_wanted,
@@ -40,7 +40,7 @@ from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import Forward, build_forward
-from daskgrad.tasks.clients import active_client, is_in_line
+from daskgrad.tasks.clients import active_client
 from daskgrad.tasks.task_graph import TaskGraph, where
 
 
@@ -96,8 +96,7 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     key = eager.key_at(primals)
     held: EagerForwardPass | RecordedForwardPass | None = eager.forward_pass(key, primals)
     if held is None:
-        recorded = RecordedFunction(fun, name, numbers, primals, sparse=wanted)
-        held = RecordedForwardPass(recorded, eager.has_failed)
+        held = RecordedForwardPass(RecordedFunction(fun, name, numbers, primals, sparse=wanted))
         eager.note(key, held.recorded, held.known)
 
     def pullback(cotangent: Any) -> tuple:
@@ -134,10 +133,10 @@ class ForwardPass(NamedTuple):
 class RecordedForwardPass:
     """The forward pass of a recorded function; see ``EagerForwardPass``.
 
-    ``known``: the facts for an eager one, if that can do it as well; ``has_failed``: it has not.
+    ``known``: the facts for an eager one, if that can do it as well.
     """
 
-    def __init__(self, recorded: RecordedFunction, has_failed: bool):
+    def __init__(self, recorded: RecordedFunction):
         graph = recorded.graph()
         self.recorded, self.known = recorded, known_of(recorded, graph)
         if self.known is None:
@@ -145,11 +144,7 @@ class RecordedForwardPass:
         else:
             key = self.known.measured._replace(last=("vjp", self.known.measured.last))
             self.known = self.known._replace(measured=key)
-            if is_in_line():
-                self._held = run_by_dask(key, lambda: HeldForwardPass(graph), graph)
-            else:
-                self._held = HeldForwardPass(graph)
-                note_of_cluster(key, self._held.seconds(), has_failed)
+            self._held = run_by_dask(key, lambda: HeldForwardPass(graph), graph)
         self.value = self._held.value
 
     def pull(self, cotangent: Cotangent) -> tuple:
@@ -184,10 +179,6 @@ class HeldForwardPass:
             persisted.release()
             raise
         return value, ForwardPass(forward, persisted, client)
-
-    def seconds(self) -> float:
-        """The seconds that the tasks have run on the cluster."""
-        return self._latest.tasks.seconds_on(self._latest.client)
 
     def _run_again(self, lost: ForwardPass) -> None:
         """Runs the forward pass again, unless another thread has done so since it was lost."""

@@ -8,6 +8,7 @@ what it says. ``graph.sweep`` goes back in the order of the recorded graph, and 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import dask
 import numpy as np
 
 from daskgrad.autodiff.models.as_called import LargeArrays, taken, taken_array
@@ -53,7 +54,7 @@ class EagerCall:
         self.captured, self.called = captured, called
 
     @property
-    def repeats(self) -> bool:
+    def repeats_a_value(self) -> bool:
         """Whether it takes in a value in several places."""
         return len(self.called[1].holes) > len(self.sources)
 
@@ -76,7 +77,7 @@ class EagerAddition(EagerCall):
     __slots__ = ()
 
     is_run, is_sum, is_addition = False, True, True
-    repeats = False
+    repeats_a_value = False
 
     def pull(self, leaves: tuple) -> list[Any]:
         return [leaves[number] for number in self.called]
@@ -89,16 +90,17 @@ class EagerTape:
     recorded graph adds their cotangents in another order. ``failure``: the error of a model, with
     all of its notes; ``refusal``: why the evaluation is to be recorded, whoever has handled it.
     ``has_constant_calls``: models ran that depend on no variable; ``has_containers``: or returned
-    several arrays. ``largest``: bytes of an array.
+    several arrays. ``largest``: bytes of an array. ``spares_cluster``: annotations mean something.
+    ``is_of_another``: it is refused, since only another function is known that well.
     """
 
-    def __init__(self, takes_apart: bool = False):
+    def __init__(self, takes_apart: bool = False, spares_cluster: bool = False):
         self.trace = OuterTrace()
         self.failure: Exception | None = None
         self.refusal: NotEagerError | None = None
-        self.has_constant_calls = self.has_containers = False
+        self.has_constant_calls = self.has_containers = self.is_of_another = False
         self.largest = 0
-        self._takes_apart = takes_apart
+        self._takes_apart, self._spares_cluster = takes_apart, spares_cluster
         self._calls: list[EagerCall] = []
         self._large: list[LargeArrays] = []
 
@@ -131,6 +133,7 @@ class EagerTape:
         """The value of a model's call, in boxes."""
         if model.keep == "recompute":
             self.refuse("a model that runs again")
+        self.require_no_annotations()
         call, sources = self.call_on(model, args, kwargs)
         inputs = values_of(sources)
         if not sources:
@@ -140,6 +143,10 @@ class EagerTape:
         captured = self.run(capture, model, call, active, inputs)
         called = (captured, model, call, active, inputs)
         return self.result(captured.value, EagerCall(model.name, sources, *called))
+
+    def require_no_annotations(self) -> None:
+        if self._spares_cluster and dask.get_annotations():
+            self.refuse("an annotated call")
 
     def run(self, fun: Callable, *args: Any) -> Any:
         """Runs models."""

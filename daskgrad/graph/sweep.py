@@ -78,6 +78,12 @@ class Sweep:
                             return False
         return True
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models that were called, in alphabetical order."""
+        calls = [unit for unit in self._order if isinstance(unit, EagerCall) and unit.called]
+        return tuple(sorted([call.name for call in calls if not call.is_addition]))
+
     def may_be_apart(self, arguments: Sequence[Sequence[OuterNode | None]]) -> bool:
         """Whether a recorded graph may add up the cotangents of a container in another order: of a
         call's value, or of one of the ``arguments``, beside the cotangents of its parts."""
@@ -89,7 +95,7 @@ class Sweep:
             count = 1
             if isinstance(unit, EagerCall):
                 inputs = unit.sources
-                count = MANY if unit.called and unit.repeats else 1
+                count = MANY if unit.called and unit.repeats_a_value else 1
             elif unit in self._members:
                 inputs = inputs_of(self._members[unit])
             for node in inputs:

@@ -22,7 +22,7 @@ class EagerSum(EagerCall):
     is_run, is_sum = False, True
 
     @property
-    def repeats(self) -> bool:
+    def repeats_a_value(self) -> bool:
         summand = self.called[1]
         return len(summand.call.holes) - summand.field_count > len(self.sources)
 
@@ -35,6 +35,7 @@ def eager_sum(
     tape: EagerTape, model: Model, items: Items, shared: tuple, template: Any, summation: str
 ) -> Any:
     """The sum of ``model(item, *shared)``, in boxes."""
+    tape.require_no_annotations()
     for source in items.sources:
         if type(source) is not Source or not source.is_here or source.variable is not None:
             tape.refuse("a sum over such items")

@@ -51,8 +51,8 @@ def is_in_line() -> bool:
     return bool(seconds) and is_free
 
 
-def is_beside_cluster() -> bool:
-    """Whether this process has a client, a cluster, and may evaluate what is small itself."""
+def may_spare_cluster() -> bool:
+    """Whether a cluster evaluates, and this process may evaluate what is small itself."""
     if Callback.active or dask.get_annotations() or not setting("inline.seconds"):
         return False
     return current_worker() is None and active_client() is not None

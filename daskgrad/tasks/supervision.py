@@ -5,6 +5,7 @@ task that is still needed can progress. Whatever ends the wait, an interrupt inc
 futures, so that the cluster drops the tasks that nobody else wants.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,8 @@ from daskgrad.tasks.waiting import PERIOD, ask_scheduler, in_loop, is_done, resu
 # A task can progress if a running worker has it, if it is queued while some worker runs, or if it
 # waits for a task that can. Otherwise nobody can run it: no worker exists, all are paused or
 # closing, or the task's restrictions exclude them all.
+
+logger = logging.getLogger("daskgrad")
 
 SHOWN = 3  # tasks that a message names
 
@@ -275,17 +278,19 @@ class Supervisor:
 # -------------------------------------------------------------------------------------------------
 # Seconds: how long the tasks of a graph have run on the workers' threads, as Dask has measured it.
 
+SOON = 0.5  # seconds
+
 
 def seconds_of(client: Client, keys: Iterable[Any]) -> float:
     """The seconds that the tasks of an evaluation have run, whose results are there; infinity if
-    the scheduler has forgotten one of them, or does not answer."""
+    the scheduler has forgotten one of them, or does not tell soon: the results need not wait."""
     groups = list({key[0] for key in keys})
-    try:
-        return ask_scheduler(
-            client, lambda: client.run_on_scheduler(seconds_in, groups), "how long tasks have run"
-        )
-    except OSError:
-        return math.inf
+    future = in_loop(client, lambda: client.run_on_scheduler(seconds_in, groups))
+    if is_done(future, SOON) and not future.cancelled() and future.exception() is None:
+        return future.result()
+    future.cancel()
+    logger.info("the scheduler at %s did not tell how long tasks have run", address_of(client))
+    return math.inf
 
 
 def seconds_in(groups: Sequence[str], dask_scheduler: Any) -> float:

@@ -1,6 +1,7 @@
 """Eager evaluations: what recorded ones give, to the bit, and Python between models."""
 
 import contextlib
+import functools
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -274,6 +275,41 @@ def test_what_is_known_of_one_function_does_not_hold_for_another_of_its_code(nam
         results = bits(gradient(x)), bits(gradient_of(fun)(x))
         assert eagerly == [True, is_eager]
         assert fun is usual or results[1] == expected
+
+
+class Misfit:
+    def misfit(self, p, scale=1.0):
+        return often(p) * scale
+
+
+MISFIT, SCALES = Misfit(), [2.0]
+ANEW = {
+    "a method": lambda: MISFIT.misfit,
+    "a partial": lambda: functools.partial(MISFIT.misfit, scale=2.0),
+    "a list": lambda: lambda p, scales=SCALES: often(p) * scales[0],
+    "models": lambda: lambda p, models=(parts, often): models[0](p) * models[1](p),
+}
+
+
+@pytest.mark.parametrize("name", ANEW)
+def test_functions_that_are_made_anew_run_eagerly(name, eagerly):
+    results = [bits(dg.value_and_grad(ANEW[name]())(P)) for _ in range(4)]
+    assert results == results[:1] * 4
+    assert eagerly == [True] * 3
+
+
+def test_another_branch_that_uses_a_container_apart_is_recorded(eagerly):
+    is_apart = [False]
+
+    def fun(x):
+        values = pair(x)
+        return often(values) + of_both(values, 1.0) if is_apart[0] else parts(values)
+
+    gradient = dg.grad(fun)
+    gradient(X)
+    is_apart[0] = True
+    gradient(X)
+    assert eagerly == [False]
 
 
 def test_what_only_a_later_call_does_is_recorded(eagerly):

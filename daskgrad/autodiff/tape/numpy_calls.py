@@ -135,7 +135,7 @@ def between_numbers(name: str, method: str) -> Callable:
             if issubclass(kind, np.generic) or not issubclass(kind, int | float | complex):
                 ufunc = getattr(kind, "__array_ufunc__", None)
                 is_others = ufunc not in (None, np.ndarray.__array_ufunc__)
-                return numpys(strong(box) if is_others else box, other)
+                return numpys(strong(box, other) if is_others else box, other)
         operands = (other, box) if is_reflected else (box, other)
         return fun(*operands) if fun else plain(*map(boxes.inmost, operands))
 
