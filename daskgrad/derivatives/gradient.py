@@ -71,7 +71,8 @@ def value_and_grad(
         does not depend on gets zeros, and a warning.
 
         The gradient of a complex argument follows autograd's convention: for z = x + iy it is df/dx
-        - i df/dy. Runs on Dask's active client, or else on its configured scheduler.
+        - i df/dy. Runs on Dask's active client, or else on its configured scheduler; what was quick
+        there runs in the calling thread (``daskgrad.inline.seconds`` in ``dask.config``).
 
         Arguments are not copied: no other thread may write into them before the call returns.
         Gradients share memory with nothing but ``out``.
