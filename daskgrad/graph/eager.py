@@ -8,7 +8,6 @@ what it says. ``graph.sweep`` goes back in the order of the recorded graph, and 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import dask
 import numpy as np
 
 from daskgrad.autodiff.models.as_called import LargeArrays, taken, taken_array
@@ -25,6 +24,7 @@ from daskgrad.autodiff.values.memory import contiguous, row_major
 from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 from daskgrad.graph.hidden_nodes import containers_in, find_hidden
 from daskgrad.graph.nodes import HEAVY, call_of_leaves
+from daskgrad.tasks.clients import is_annotated
 from daskgrad.tasks.collections import is_collection
 
 NUMBERS = {np.float64, float, int}
@@ -145,7 +145,7 @@ class EagerTape:
         return self.result(captured.value, EagerCall(model.name, sources, *called))
 
     def require_no_annotations(self) -> None:
-        if self._spares_cluster and dask.get_annotations():
+        if self._spares_cluster and is_annotated():
             self.refuse("an annotated call")
 
     def run(self, fun: Callable, *args: Any) -> Any:

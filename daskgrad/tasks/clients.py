@@ -53,9 +53,14 @@ def is_in_line() -> bool:
 
 def may_spare_cluster() -> bool:
     """Whether a cluster evaluates, and this process may evaluate what is small itself."""
-    if Callback.active or dask.get_annotations() or not setting("inline.seconds"):
+    if Callback.active or is_annotated() or not setting("inline.seconds"):
         return False
     return current_worker() is None and active_client() is not None
+
+
+def is_annotated() -> bool:
+    """Whether the caller annotates tasks."""
+    return bool(dask.get_annotations())
 
 
 def has_client() -> bool:
