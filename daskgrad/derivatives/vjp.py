@@ -40,7 +40,7 @@ from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import Forward, build_forward
-from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.clients import active_client, is_in_line
 from daskgrad.tasks.task_graph import TaskGraph, where
 
 
@@ -138,7 +138,7 @@ class RecordedForwardPass:
 
     def __init__(self, recorded: RecordedFunction):
         graph = recorded.graph()
-        self.recorded, self.known = recorded, known_of(recorded, graph)
+        self.recorded, self.known = recorded, known_of(recorded, graph) if is_in_line() else None
         if self.known is None:
             self._held = HeldForwardPass(graph)
         else:
