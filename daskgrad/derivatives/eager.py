@@ -27,7 +27,7 @@ from daskgrad.autodiff.values.cotangents import Cotangent, is_differentiable
 from daskgrad.autodiff.values.descriptions import argument_name, is_number, require_pair
 from daskgrad.autodiff.values.elsewhere import replicated
 from daskgrad.autodiff.values.memory import of_its_own, row_major
-from daskgrad.autodiff.values.trees import flatten, held_by, map_leaves, unflatten
+from daskgrad.autodiff.values.trees import LEAF, flatten, held_by, map_leaves, unflatten
 from daskgrad.derivatives.in_line import (
     LARGE,
     GraphKey,
@@ -71,24 +71,27 @@ class GraphFacts(NamedTuple):
 
     ``measured``: where times are kept. ``is_chain``: no model ran beside another, so that BLAS had
     all of its threads. ``takes_apart``: see ``EagerTape``. ``models``: the names of those that were
-    called. ``function``: whose facts these are, once they are noted. ``spares_cluster``: see
-    ``in_line``.
+    called, and ``identities``. ``function``: whose facts these are, once they are noted.
+    ``spares_cluster``: see ``in_line``.
     """
 
     measured: GraphKey
     is_chain: bool
     takes_apart: bool
     models: tuple[str, ...]
+    identities: frozenset[Any]
     function: "FunctionReference | None" = None
     spares_cluster: bool = False
 
     def are_like(self, other: "GraphFacts | None") -> bool:
-        return other is not None and self[:4] == other[:4]
+        return other is not None and self[:5] == other[:5]
 
 
 class FunctionReference:
     """A weak reference to an eager function, and to the things, other than data, that its function
-    holds."""
+    holds. ``shape``: of the way back from its first eager evaluation."""
+
+    shape: tuple[int, ...] | None = None
 
     def __init__(self, eager: "EagerFunction", fun: Any):
         self._eager, self._things = weakref.ref(eager), things_in(fun)
@@ -161,8 +164,7 @@ class EagerFunction:
         data = held_by(self._fun) if type(self._fun) is FunctionType else ()
         return self._key, tuple([size_of(thing) for thing in (*args, *data)])
 
-    @staticmethod
-    def known(key: tuple) -> GraphFacts | None:
+    def known(self, key: tuple) -> GraphFacts | None:
         """The facts for the next evaluation; None if it is to be recorded."""
         known = _known.get(key)
         if known is None or observers.observers or inside_model() or is_debugging():
@@ -172,6 +174,8 @@ class EagerFunction:
         if is_in_line():
             return known if stays(known.measured) else None
         if replicated or not (spares_cluster(known.measured) and may_spare_cluster()):
+            return None
+        if known.function is None or not known.function.is_like(self, self._fun):
             return None
         if observers.audience(active_client()):  # the pages of its cluster are told of tasks
             return None
@@ -201,7 +205,7 @@ class EagerFunction:
                 return naming(evaluate)
 
         try:
-            return run_here(
+            result = run_here(
                 known.measured,
                 lambda: recording.run(evaluate_with_names),
                 lambda: tape.largest >= LARGE,
@@ -217,6 +221,10 @@ class EagerFunction:
                 _refused[key] = facts
                 drop_oldest(_refused, MOST_KNOWN)
             return None
+        if tape.failure is None or not known.spares_cluster:
+            return result
+        note_failure(known.measured)  # the function has handled an error; no worker may raise it
+        return None
 
     def _arguments(self, tape: EagerTape, args: Sequence[Any], copy: bool) -> list[EagerArgument]:
         """The arguments to differentiate, in boxes."""
@@ -262,18 +270,22 @@ class EagerFunction:
         is_other = is_chain != known.is_chain and (known.is_chain or not tape.has_containers)
         if is_other or not sweep.is_as_moved:
             tape.refuse("another order of models")
-        containers = [argument.nodes for argument in arguments if len(argument.nodes) > 1]
-        if (containers or tape.has_containers) and not self._is_known_as(known, sweep.models):
+        containers = [argument.nodes for argument in arguments if argument.structure != LEAF]
+        if (containers or tape.has_containers) and not self._is_known_as(known, sweep):
             if sweep.may_be_apart(containers):
                 tape.is_of_another = True
                 tape.refuse("another function, which may use containers whole and in parts,")
         tape.require_unchanged()
         return sweep
 
-    def _is_known_as(self, known: GraphFacts, models: tuple[str, ...]) -> bool:
-        if known.models != models:  # it has gone another way
+    def _is_known_as(self, known: GraphFacts, sweep: Sweep) -> bool:
+        """Whether the function is the known one, and has gone the same way."""
+        reference = known.function
+        if reference is None or known.models != sweep.models:
             return False
-        return known.function is not None and known.function.is_like(self, self._fun)
+        if reference.shape is None:
+            reference.shape = sweep.shape
+        return reference.shape == sweep.shape and reference.is_like(self, self._fun)
 
     def _gradients(
         self, arguments: Sequence[EagerArgument], arrived: dict[OuterNode, Cotangent]
@@ -298,7 +310,7 @@ class EagerObjective(EagerFunction):
         self, key: tuple, known: GraphFacts, args: Sequence[Any], kwargs: dict[str, Any], out: Any
     ) -> tuple[Any, Any, list[Any]] | None:
         """The value, the auxiliary and the gradients; None if the evaluation is to be recorded."""
-        tape = EagerTape(known.takes_apart, known.spares_cluster)
+        tape = EagerTape(known.takes_apart, known.identities if known.spares_cluster else None)
         try:
             return self._run(
                 key, known, tape, lambda: self._evaluate(tape, known, args, kwargs, out)
@@ -438,7 +450,9 @@ def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
         return None
     calls = [node for node in graph.order if type(node) in CALLS_OF_MODELS and not node.is_light]
     models = tuple(sorted([node.name for node in calls]))
-    return GraphFacts(key_of(graph), graph.is_chain, has_items_apart(graph), models)
+    identities = frozenset([identity(node.model) for node in calls if node.model is not None])
+    facts = key_of(graph), graph.is_chain, has_items_apart(graph), models, identities
+    return GraphFacts(*facts)
 
 
 def is_usual(node: Node) -> bool:

@@ -6,7 +6,7 @@ to Dask if tasks of it could run side by side. Nothing changes in the middle: a 
 one evaluation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ from dask.callbacks import Callback
 from dask.local import get_sync
 from distributed import Client
 
-from daskgrad.autodiff.libraries.registry import BY_HAND
+from daskgrad.autodiff.libraries.registry import OF_NUMPY
 from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.autodiff.models.model import identity
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.cotangents import nbytes
-from daskgrad.autodiff.values.elsewhere import replicated_among
+from daskgrad.autodiff.values.elsewhere import replicated, replicated_among
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
 from daskgrad.graph.nodes import Constant, Node
@@ -42,7 +42,6 @@ NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of
 LARGE = 2**16  # bytes of an array: from here on models release Python's lock, and threads help
 TRY_AGAIN = 4  # a cluster evaluates 4, 16, 64 ... times before the client's process is tried again
 MOST_MISTAKES = 6  # that count
-OF_NUMPY = ("autograd", BY_HAND)  # backends; other libraries may compute on a worker's GPU
 MOST_KNOWN = 1024  # graphs
 
 
@@ -75,7 +74,17 @@ def graph_may_spare_cluster(graph: Graph) -> bool:
             return False
         if node.model is not None and node.model.backend not in OF_NUMPY:
             return False
-    return not replicated_among(leaf for node in graph.order for leaf in leaves_in(node))
+    return not replicated or not replicated_among(data_of(graph))
+
+
+def data_of(graph: Graph) -> Iterator[Any]:
+    """The arrays that models get: arguments, constants and items."""
+    for node in graph.order:
+        yield from leaves_in(node)
+        for source in node.items.sources if isinstance(node, ReductionNode) else ():
+            items = getattr(source, "items", ())
+            yield items
+            yield from flatten(items)[0] if isinstance(items, list) else ()
 
 
 def is_resident(graph: Graph, client: Client) -> bool:

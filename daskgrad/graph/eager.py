@@ -5,13 +5,14 @@ own tape; it returns boxes of an outer trace, and keeps its pullback. So between
 what it says. ``graph.sweep`` goes back in the order of the recorded graph, and has its bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from daskgrad.autodiff.libraries.registry import OF_NUMPY
 from daskgrad.autodiff.models.as_called import LargeArrays, taken, taken_array
-from daskgrad.autodiff.models.model import Call, Model
+from daskgrad.autodiff.models.model import Call, Model, identity
 from daskgrad.autodiff.models.pullbacks import capture, each_of, evaluate, pull_back, sum_values
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.rules.twins import as_array
@@ -90,17 +91,18 @@ class EagerTape:
     recorded graph adds their cotangents in another order. ``failure``: the error of a model, with
     all of its notes; ``refusal``: why the evaluation is to be recorded, whoever has handled it.
     ``has_constant_calls``: models ran that depend on no variable; ``has_containers``: or returned
-    several arrays. ``largest``: bytes of an array. ``spares_cluster``: annotations mean something.
-    ``is_of_another``: it is refused, since only another function is known that well.
+    several arrays. ``largest``: bytes of an array. ``measured``: the identities of the models that
+    a cluster has measured, beside one. ``is_of_another``: it is refused, since only another
+    function is known that well.
     """
 
-    def __init__(self, takes_apart: bool = False, spares_cluster: bool = False):
+    def __init__(self, takes_apart: bool = False, measured: Collection[Any] | None = None):
         self.trace = OuterTrace()
         self.failure: Exception | None = None
         self.refusal: NotEagerError | None = None
         self.has_constant_calls = self.has_containers = self.is_of_another = False
         self.largest = 0
-        self._takes_apart, self._spares_cluster = takes_apart, spares_cluster
+        self._takes_apart, self._measured = takes_apart, measured
         self._calls: list[EagerCall] = []
         self._large: list[LargeArrays] = []
 
@@ -133,7 +135,6 @@ class EagerTape:
         """The value of a model's call, in boxes."""
         if model.keep == "recompute":
             self.refuse("a model that runs again")
-        self.require_no_annotations()
         call, sources = self.call_on(model, args, kwargs)
         inputs = values_of(sources)
         if not sources:
@@ -143,10 +144,6 @@ class EagerTape:
         captured = self.run(capture, model, call, active, inputs)
         called = (captured, model, call, active, inputs)
         return self.result(captured.value, EagerCall(model.name, sources, *called))
-
-    def require_no_annotations(self) -> None:
-        if self._spares_cluster and is_annotated():
-            self.refuse("an annotated call")
 
     def run(self, fun: Callable, *args: Any) -> Any:
         """Runs models."""
@@ -160,6 +157,11 @@ class EagerTape:
         self, model: Model, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[Call, list[OuterNode]]:
         """The arguments of a call with holes, and the nodes of the values that fill the holes."""
+        if self._measured is not None:
+            if is_annotated() or identity(model) not in self._measured:
+                self.refuse("an annotated call, or a model that the cluster has not measured,")
+            if model.backend not in OF_NUMPY:
+                self.refuse("a model of another library")
         if model.operator is None and find_hidden(ArrayBox, model.fun) is not None:
             self.refuse("a traced value in a model's function")
         is_usual = not kwargs and USUAL.issuperset(map(type, args))  # nearly always
@@ -225,6 +227,8 @@ class EagerTape:
 
     def sum(self, terms: Sequence[Any], summation: str, name: str) -> Any:
         """The sum of values that calls have returned."""
+        if self._measured is not None and is_annotated():
+            self.refuse("an annotated sum")
         if len(terms) == 1:
             return terms[0]
         boxes = [flatten(term)[0] for term in terms]

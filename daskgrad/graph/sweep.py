@@ -79,6 +79,11 @@ class Sweep:
         return True
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each call has taken in."""
+        return tuple([len(inputs_below(unit)) for unit in self._order])
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The names of the models that were called, in alphabetical order."""
         calls = [unit for unit in self._order if isinstance(unit, EagerCall) and unit.called]
@@ -103,14 +108,12 @@ class Sweep:
         often = [node for node, users in uses.items() if len(users) >= MANY]
         if any([node.call is not None and len(node.call.outs) > 1 for node in often]):
             return True
-        containers = {node: nodes for nodes in arguments for node in nodes}
-        return any(
-            [
-                len(set(inputs).intersection(containers.get(node, ()))) > 1
-                for node in often
-                for inputs in uses[node]
-            ]
-        )
+        for nodes in arguments:
+            leaves = {node for node in nodes if node is not None}
+            for node in leaves.intersection(often):
+                if len(leaves) == 1 or any([len(leaves.intersection(x)) > 1 for x in uses[node]]):
+                    return True
+        return False
 
     def pull(self, seeds: Sequence[Any]) -> dict[OuterNode, Cotangent]:
         """The cotangents of variables, from the cotangents of the ends."""

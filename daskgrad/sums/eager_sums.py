@@ -35,7 +35,6 @@ def eager_sum(
     tape: EagerTape, model: Model, items: Items, shared: tuple, template: Any, summation: str
 ) -> Any:
     """The sum of ``model(item, *shared)``, in boxes."""
-    tape.require_no_annotations()
     for source in items.sources:
         if type(source) is not Source or not source.is_here or source.variable is not None:
             tape.refuse("a sum over such items")

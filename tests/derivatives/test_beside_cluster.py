@@ -13,7 +13,8 @@ from distributed import get_worker
 from programs import flat
 
 import daskgrad as dg
-from daskgrad.derivatives import eager, in_line
+import daskgrad.autodiff.tape
+from daskgrad.derivatives import eager, evaluation, in_line
 from daskgrad.tasks import observers, task_graph
 from daskgrad.tasks.supervision import seconds_in
 
@@ -161,11 +162,63 @@ def test_placed_items_stay_where_they_are(client, node, log):
         assert places(log, lambda: gradient(X), 3) == ["cluster"] * 3
 
 
-def test_what_workers_have_copies_of_stays_there(client, node, log):
-    gradient = dg.grad(lambda x, factor: node(x, factor) + node(x))
-    assert places(log, lambda: gradient(X, X), 2) == ["cluster", "here"]
-    factor = dg.replicate(X.copy())
-    assert places(log, lambda: gradient(X, factor), 3) == ["cluster"] * 3
+@pytest.mark.parametrize("are_items", [False, True])
+def test_what_workers_have_copies_of_stays_there(are_items, client, node, log):
+    def fun(x, data):
+        return dg.map_sum(node, data, x) if are_items else node(x, data) + node(x)
+
+    gradient, rows = dg.grad(fun), numpy.array(ROWS) if are_items else X
+    assert places(log, lambda: gradient(X, rows), 2) == ["cluster", "here"]
+    copies = dg.replicate(rows.copy())
+    assert places(log, lambda: gradient(X, copies), 3) == ["cluster"] * 3
+    assert places(log, lambda: gradient(X, rows), 1) == ["here"]
+
+
+@pytest.mark.parametrize("mode", ["auto", True, False])
+def test_compiled_models_run_here_too(mode, client, monkeypatch):
+    evaluations, run_here = [], in_line.run_here
+    for module in (eager, evaluation):
+        monkeypatch.setattr(
+            module, "run_here", lambda *args: evaluations.append(1) or run_here(*args)
+        )
+    model = dg.delayed(lambda x, k: np.sum(np.sin(x) * k), compile=mode)
+    gradient = dg.grad(lambda x: model(x, 1.0) + model(x, 2.0))
+    with dask.config.set({"daskgrad.compile": "auto"}):
+        results = [gradient(X).tobytes() for _ in range(6)]
+    assert len(set(results)) == 1
+    assert len(evaluations) == 5
+
+
+def test_an_error_that_the_function_handles_is_none_of_a_worker(client, node, log):
+    def on_worker(x):
+        return np.sum(x) * len([get_worker().address])
+
+    model = dg.delayed(on_worker)
+
+    def fun(x):
+        try:
+            return node(x) + model(x)
+        except ValueError:
+            return node(x)
+
+    gradient = dg.value_and_grad(fun)
+    results = [flat(gradient(X)).tobytes() for _ in range(4)]
+    assert len(set(results)) == 1
+
+
+def test_models_of_other_libraries_stay_on_the_cluster(client, node, log):
+    dg.register_backend("of another library", daskgrad.autodiff.tape)
+    other = dg.delayed(node.__wrapped__, backend="of another library")
+
+    def gradient_of(model):
+        return dg.grad(lambda x: model(x) + model(x, 2.0))
+
+    gradient = gradient_of(other)
+    with dask.config.set(scheduler="sync"):
+        assert places(log, lambda: gradient(X), 3) == ["here"] * 3
+    assert places(log, lambda: gradient(X), 2) == ["cluster"] * 2
+    assert places(log, lambda: gradient_of(node)(X), 2) == ["here"] * 2
+    assert places(log, lambda: gradient_of(other)(X), 2) == ["cluster"] * 2
 
 
 def test_another_model_between_others_is_another_graph(client, node, log):

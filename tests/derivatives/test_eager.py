@@ -236,6 +236,7 @@ def test_what_is_for_recorded_graphs(fun, x, eagerly):
 
 P = {"a": X, "b": 2.0}
 with_b = dg.delayed(lambda a, b: np.sum(a) * b)
+whole = dg.delayed(lambda p, k: np.sum(np.sin(k * p["a"])))
 of_both = dg.delayed(lambda p, b: np.sum(p["a"]) * p["b"] * b)
 
 
@@ -251,9 +252,15 @@ def in_a_sum(p):
     return dg.map_sum(lambda item, p, b: np.sum(p["a"] * item) * b, [1.0, 2.0], p, p["b"])
 
 
+def of_one(p):
+    return summed(p["a"]) + whole(p, 1.0) * whole(p, 2.0) * summed(p["a"], 2.0)
+
+
 LIKE = {  # functions of one code: usual ones, and others that use a container whole and in parts
     "a value": (X, lambda x: parts(pair(x)), lambda x: often(pair(x))),
     "an argument": (P, parts, lambda p: of_both(p, 1.0) + often(p)),
+    "an argument of one array": ({"a": X}, lambda p: summed(p["a"]), of_one),
+    "an argument with a number": ({"a": X, "n": 3}, lambda p: summed(p["a"]), of_one),
     "an argument, twice in a call": (P, parts, lambda p: of_both(p, p["b"])),
     "an argument, twice in a sum": (P, parts, in_a_sum),
 }
@@ -310,6 +317,20 @@ def test_another_branch_that_uses_a_container_apart_is_recorded(eagerly):
     is_apart[0] = True
     gradient(X)
     assert eagerly == [False]
+
+
+def test_another_use_of_a_container_by_the_same_models_is_recorded(eagerly):
+    model = dg.delayed(lambda v, k: np.sum(np.sin(k * (v["a"] if isinstance(v, dict) else v))))
+    is_apart = [False]
+
+    def fun(p):
+        second = p["a"] if is_apart[0] else p
+        return model(p, 1.0) * model(second, 2.0) * model(p, 3.0) * model(second, 4.0)
+
+    gradient = dg.grad(fun)
+    for is_apart[0] in (False, False, True):
+        gradient(P)
+    assert eagerly == [True, False]
 
 
 def test_what_only_a_later_call_does_is_recorded(eagerly):

@@ -137,6 +137,7 @@ EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the librarie
 NAMES = ("autograd", *EXTRAS)
 COMPILED = {True: "compiled", "auto": "cautious"}  # models of autograd, by the argument ``compile``
 BY_HAND = "by_hand"  # the backend of ``dg.delayed(fun, gradient=True)``
+OF_NUMPY = ("autograd", *COMPILED.values(), BY_HAND)  # others may compute on a worker's GPU
 UNNAMED = {  # module and attribute of backends that users do not name
     "compiled": ("daskgrad.autodiff.programs.backend", "vouched"),
     "cautious": ("daskgrad.autodiff.programs.backend", "cautious"),
