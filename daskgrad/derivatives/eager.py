@@ -223,7 +223,7 @@ class EagerFunction:
             return None
         if tape.failure is None or not known.spares_cluster:
             return result
-        note_failure(known.measured)  # the function has handled an error; no worker may raise it
+        note_failure(known.measured)  # of which the function has handled the error
         return None
 
     def _arguments(self, tape: EagerTape, args: Sequence[Any], copy: bool) -> list[EagerArgument]:

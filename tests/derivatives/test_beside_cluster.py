@@ -11,11 +11,12 @@ import numpy
 import pytest
 from distributed import get_worker
 from programs import flat
+from waiting import SLOW
 
 import daskgrad as dg
 import daskgrad.autodiff.tape
 from daskgrad.derivatives import eager, evaluation, in_line
-from daskgrad.tasks import observers, task_graph
+from daskgrad.tasks import observers, supervision, task_graph
 from daskgrad.tasks.supervision import seconds_in
 
 X = numpy.array([0.5, 1.2, -0.3])
@@ -24,7 +25,8 @@ ROWS = [row * X for row in range(1, 30)]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """No evaluation of another test is known; all that is measured is small."""
+    """No evaluation of another test is known; all that is measured is small, however late."""
+    monkeypatch.setattr(supervision, "SOON", 60.0 * SLOW)
     for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
