@@ -25,7 +25,7 @@ from daskgrad.tasks import observers
 from daskgrad.tasks.clients import CONNECTED, active_client
 from daskgrad.tasks.keys import PROCESS
 from daskgrad.tasks.observers import observed_by
-from daskgrad.tasks.waiting import in_loop, is_done
+from daskgrad.tasks.waiting import has_result, in_loop
 
 DRAW_EVERY = 0.25  # seconds
 ANSWER = 2.0  # how long an answer of the scheduler is waited for
@@ -219,7 +219,7 @@ class ProgressWatch:
         """Takes the scheduler's answer; keeps the one before if none comes in time."""
         question = {"name": self._plugin, "process": PROCESS}
         future = in_loop(client, lambda: client.run_on_scheduler(remote_standing, **question))
-        if is_done(future, ANSWER) and not future.cancelled() and future.exception() is None:
+        if has_result(future, ANSWER):
             self._remote = future.result()
         else:
             logger.info("the scheduler did not tell how far the evaluations are")

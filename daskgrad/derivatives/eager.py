@@ -217,13 +217,13 @@ class EagerFunction:
                 note_failure(known.measured)
                 return None
             facts = _known.pop(key, known)
-            if not tape.is_of_another:  # of which too little is known
+            if not tape.is_of_another:
                 _refused[key] = facts
                 drop_oldest(_refused, MOST_KNOWN)
             return None
         if tape.failure is None or not known.spares_cluster:
             return result
-        note_failure(known.measured)  # of which the function has handled the error
+        note_failure(known.measured)  # the function has handled the error
         return None
 
     def _arguments(self, tape: EagerTape, args: Sequence[Any], copy: bool) -> list[EagerArgument]:

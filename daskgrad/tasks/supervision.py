@@ -18,7 +18,15 @@ from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.keys import task_label
 from daskgrad.tasks.settings import limit, limit_named
-from daskgrad.tasks.waiting import PERIOD, ask_scheduler, in_loop, is_done, result_of, seceded
+from daskgrad.tasks.waiting import (
+    PERIOD,
+    ask_scheduler,
+    has_result,
+    in_loop,
+    is_done,
+    result_of,
+    seceded,
+)
 
 # -------------------------------------------------------------------------------------------------
 # Progress: tells whether tasks can progress; runs in the process of Dask's scheduler.
@@ -286,7 +294,7 @@ def seconds_of(client: Client, keys: Iterable[Any]) -> float:
     the scheduler has forgotten one of them, or does not tell soon: the results need not wait."""
     groups = list({key[0] for key in keys})
     future = in_loop(client, lambda: client.run_on_scheduler(seconds_in, groups))
-    if is_done(future, SOON) and not future.cancelled() and future.exception() is None:
+    if has_result(future, SOON):
         return future.result()
     future.cancel()
     logger.info("the scheduler at %s did not tell how long tasks have run", address_of(client))

@@ -323,14 +323,9 @@ class TaskGraph:
                 functools.partial(supervised, client, self._measure)
             )
 
-    def seconds_on(self, client: Client) -> float:
-        """The seconds that the tasks have run on a cluster, before their results are released."""
-        futures = [future.key for future in self._futures]
-        return seconds_of(client, filter(key_parts, (*self.planned(), *futures)))
-
     def _measure(self, client: Client) -> None:
         if self.is_measured:
-            self.seconds += self.seconds_on(client)
+            self.seconds += seconds_of(client, filter(key_parts, self.planned()))
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
         if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:

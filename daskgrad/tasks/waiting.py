@@ -60,6 +60,11 @@ def is_done(
     return True
 
 
+def has_result(future: concurrent.futures.Future, seconds: float) -> bool:
+    """Whether a future has a result within the time, and no error."""
+    return is_done(future, seconds) and not future.cancelled() and future.exception() is None
+
+
 def result_of(future: concurrent.futures.Future) -> Any:
     """The result of an ended future, or its error raised; callers then drop the future."""
     error = None if future.cancelled() else future.exception()

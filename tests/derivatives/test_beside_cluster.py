@@ -10,6 +10,7 @@ import dask
 import numpy
 import pytest
 from distributed import get_worker
+from probes import forget_evaluations
 from programs import flat
 from waiting import SLOW
 
@@ -27,9 +28,7 @@ ROWS = [row * X for row in range(1, 30)]
 def alone(monkeypatch):
     """No evaluation of another test is known; all that is measured is small, however late."""
     monkeypatch.setattr(supervision, "SOON", 60.0 * SLOW)
-    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
-        for name in names:
-            monkeypatch.setattr(module, name, {})
+    forget_evaluations(monkeypatch)
     with dask.config.set({"daskgrad.inline.seconds": 1000.0, "daskgrad.compile": False}):
         yield
 
@@ -48,7 +47,7 @@ def node(log):
 
 
 def places(log, evaluate, count):
-    """Where the models of some evaluations ran."""
+    """By evaluation, the processes that ran models."""
     before, seen = len(log.read_text().split()), []
     for _ in range(count):
         evaluate()

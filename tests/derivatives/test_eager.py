@@ -12,12 +12,13 @@ import numpy
 import pytest
 from fuzz_graphs import graph
 from numpy.testing import assert_allclose
+from probes import forget_evaluations
 from programs import flat
 
 import daskgrad as dg
 from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.values.trees import flatten, map_leaves
-from daskgrad.derivatives import eager, in_line
+from daskgrad.derivatives import eager
 from daskgrad.graph.eager import NotEagerError
 
 X = numpy.array([0.5, 1.2, -0.3])
@@ -26,9 +27,7 @@ X = numpy.array([0.5, 1.2, -0.3])
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """No evaluation of another test is known."""
-    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
-        for name in names:
-            monkeypatch.setattr(module, name, {})
+    forget_evaluations(monkeypatch)
     with dask.config.set({"daskgrad.inline.seconds": 60.0, "daskgrad.compile": False}):
         yield
 

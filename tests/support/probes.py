@@ -17,6 +17,7 @@ from distributed import get_worker
 from waiting import Gate, wait_until
 
 import daskgrad as dg
+from daskgrad.derivatives import eager, in_line
 from daskgrad.derivatives.objectives import Objective
 
 
@@ -207,6 +208,13 @@ def deep_chain(x, log):
 def ruled(x):
     """The identity; a test gives it rules."""
     return x
+
+
+def forget_evaluations(monkeypatch):
+    """No evaluation of another test is known."""
+    for module, names in ((eager, ("_known", "_refused")), (in_line, ("_measured", "_latest"))):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
 
 
 def objective_of(gradient):

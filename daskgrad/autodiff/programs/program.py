@@ -345,9 +345,7 @@ class Writer:
                 if type(part.value) in PYTHONS:  # which NumPy's numbers are not
                     column += ".tolist()"
                 elif isinstance(part.value, np.ndarray) and not part.value.ndim:
-                    column = (
-                        f"map({self.constant(np.asarray)}, {column})"  # of rows that are numbers
-                    )
+                    column = f"map({self.constant(np.asarray)}, {column})"
                 rows.append(column)
                 names.append(f"x{len(names)}")
                 inner[part] = NumpyCall(None, (), {}, part.value)
