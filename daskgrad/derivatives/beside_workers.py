@@ -1,14 +1,13 @@
 """Beside workers: the tasks of an evaluation whose sums over placed items the workers evaluate.
 
-They get direct calls, which take less time than tasks. The small nodes around these sums run in
-the calling thread meanwhile; when their time is up, the cluster gets the remaining ones.
+They get direct calls, which take less time than tasks. The nodes around these sums run in the
+calling thread meanwhile, or on the cluster: that is decided before.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.memory import canonical
 from daskgrad.derivatives import in_line
 from daskgrad.derivatives.tasks_in_line import InLine, KnownResult, items_of
@@ -25,43 +24,22 @@ from daskgrad.tasks.task_graph import TaskGraph
 WORKERS = 0  # the process of sums that workers evaluate, for observers
 
 
-class Deadline:
-    """The end of the time in which tasks run in the calling thread."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, seconds: float):
-        self.at = clock.seconds() + seconds
-
-    def is_late(self) -> bool:
-        return clock.seconds() > self.at
-
-    def put_off(self) -> bool:
-        """Adds the time that Dask would have taken for a task; returns whether it is late."""
-        self.at += in_line.TASK_SECONDS
-        return self.is_late()
-
-    def leave_out(self, begin: float) -> None:
-        """Does not count the time since ``begin``, which had its own limit."""
-        self.at += clock.seconds() - begin
-
-
 class BesideWorkers(InLine):
     """The tasks of one evaluation, beside sums that a cluster's workers evaluate.
 
-    Tasks that need such a sum wait until ``compute``; other tasks run meanwhile.
+    Tasks that need such a sum wait until ``compute``; other tasks run meanwhile. ``watch`` pauses
+    while this thread is busy with the workers. Unless ``is_here``, the cluster runs the tasks.
     """
 
-    def __init__(self, graph: Graph, direct: DirectSums, seconds: float):
+    def __init__(self, graph: Graph, direct: DirectSums, watch: in_line.Stopwatch, is_here: bool):
         super().__init__(graph, direct, direct.client)
         self._client = direct.client
-        self._deadline = Deadline(seconds)
-        self._is_late = False
+        self._watch, self._is_here = watch, is_here
         self._pending: dict[Any, None] = {}  # the keys of sums that have no result yet
         self._left = count_first_sums(graph, self._client)  # until the workers are called
         self._call: Any = None  # of the workers
         self._running: Sequence[Any] = ()  # the keys of the sums that are called
-        self._called = self._began = 0.0  # the time of the call, since the epoch, too
+        self._began = 0.0  # the time of the call, since the epoch
         self._is_sent = True
         self._values: dict[Any, Any] = {}  # results that planned tasks refer to, by key
 
@@ -69,7 +47,7 @@ class BesideWorkers(InLine):
         self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> Any:
         waits = self._pending and any([isinstance(item, REFERENCES) for item in items_of(args)])
-        if self._is_late or waits:
+        if waits or not self._is_here:
             if key in self._direct:
                 self._pending[key] = None
             return self._plan(key, fun, args, annotations)
@@ -82,9 +60,7 @@ class BesideWorkers(InLine):
             if not self._left:
                 self._start(self._next_sums())
             return reference
-        result = super().add(key, fun, *args, annotations=annotations)
-        self._is_late = self._deadline.put_off()
-        return result
+        return super().add(key, fun, *args, annotations=annotations)
 
     def _plan(self, key: Any, fun: Callable, args: tuple, annotations: Any) -> Any:
         return TaskGraph.add(self, key, fun, *map(self._refer, args), annotations=annotations)
@@ -92,16 +68,13 @@ class BesideWorkers(InLine):
     def pick(
         self, stage: Stage, name: str, fun: Callable, source: Any, *args: Any, **options: Any
     ) -> Any:
-        if self._is_late or type(source) is not KnownResult:
+        if type(source) is not KnownResult:
             source = self._refer(source)
             return TaskGraph.pick(self, stage, name, fun, source, *args, **options)
         return super().pick(stage, name, fun, source, *args, **options)
 
-    def data(self, key: Any, value: Any) -> Any:
-        return TaskGraph.data(self, key, value) if self._is_late else KnownResult(key, value)
-
     def shared(self, model: Any) -> Any:
-        return TaskGraph.shared(self, model) if self._is_late else model
+        return model if self._is_here else TaskGraph.shared(self, model)
 
     def _refer(self, arg: Any) -> Any:
         """An argument with references in the places of results."""
@@ -155,48 +128,54 @@ class BesideWorkers(InLine):
             (node, node.summand(self._graph), values)
             for node, values in zip(nodes, inputs, strict=True)
         ]
-        self._called, self._began = clock.seconds(), time.time()
-        self._running = keys
+        self._began, self._running = time.time(), keys
         for key in keys:
             observers.tell_planned(self._audience, key, self.inputs(key))
-        self._call = call_workers(self._client, sums)
+        with self._watch.paused():
+            self._call = call_workers(self._client, sums)
         self._is_sent = False
 
     def _flush(self) -> None:
         """Waits a moment until the workers have their requests, before anything runs beside."""
         assert self._call is not None
-        self._call.flush()
+        with self._watch.paused():
+            self._call.flush()
         self._is_sent = True
 
     def _results_of_call(self, keys: Sequence[Any]) -> Sequence[Any]:
         assert self._call is not None
         try:
-            results = self._call.results()
+            with self._watch.paused():
+                results = self._call.results()
         except ArrayTermsError as error:
             self._direct[keys[error.number]].note_array_terms()
             raise
         self._tell_workers_ran()
-        self._deadline.leave_out(self._called)
         self._call, self._is_sent = None, True
         return results
 
     def _finish(self, keys: Iterable[Any], later: Sequence[Any]) -> None:
-        """Runs the tasks that the keys need, or lets the cluster run them when the time is up."""
-        for key in self.needed(keys, self._values):
-            if self._deadline.is_late():
-                self._values.update(self._on_cluster(keys, later))
-                return
+        """Runs the tasks that the keys need, here or on the cluster."""
+        needed = self.needed(keys, self._values)
+        if needed and not self._is_here:
+            self._values.update(self._on_cluster(needed, keys, later))
+            return
+        for key in needed:
             inputs = map(self.reference, self.inputs(key))
             self._values[key] = self._run(key, inputs, self.run_one, key, self._values)
-            self._deadline.put_off()
 
-    def _on_cluster(self, keys: Iterable[Any], later: Sequence[Any]) -> dict[Any, Any]:
-        """The results of the tasks that the keys need, if these or ``later`` keys use them."""
-        running = dict.fromkeys(self.needed(keys, self._values))
-        others = [key for key in self.needed(later, self._values) if key not in running]
+    def _on_cluster(
+        self, running: Sequence[Any], keys: Iterable[Any], later: Sequence[Any]
+    ) -> dict[Any, Any]:
+        """The results of the tasks that are ``running`` there for the keys, if these or ``later``
+        keys use them."""
+        others = set(self.needed(later, self._values)).difference(running)
         used = {*keys, *later, *[source for key in others for source in self.inputs(key)]}
         kept = [key for key in running if key in used]
-        results = self.rest(kept, self._values).compute(kept)
+        tasks = self.rest(kept, self._values)
+        tasks.is_measured = True
+        results = tasks.compute(kept)
+        self.seconds += tasks.seconds
         return dict(zip(kept, map(canonical, results), strict=True))
 
 

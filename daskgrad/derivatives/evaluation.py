@@ -8,13 +8,19 @@ from typing import Any
 import dask.system
 
 from daskgrad.autodiff.models import blas
+from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.cotangents import Cotangent, Seed
 from daskgrad.autodiff.values.elsewhere import Elsewhere, replicated_among
 from daskgrad.derivatives.in_line import (
+    GraphKey,
+    Stopwatch,
     graph_may_spare_cluster,
+    is_beside_workers,
     is_large,
+    is_one_by_one,
     key_of,
     note_failure,
+    note_here,
     note_of_cluster,
     run_by_dask,
     run_here,
@@ -57,16 +63,16 @@ def compute_value(node: Node) -> Any:
 def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     is_worker = current_worker() is not None  # a task of the user's, not of a graph
     client = None if is_worker and not has_placed(graph) else active_client()
-    seconds = seconds_in_line(graph, client)
+    key = key_of(graph)
     if client is None:
-        key = key_of(graph)
-        if seconds and (is_worker or stays(key, graph)):  # a worker waits for no other task
+        # a worker waits for no other task
+        if seconds_in_line(graph) and (is_worker or stays(key, graph)):
             with blas.threads(graph.is_chain), reading_items(graph):
                 return run_here(key, lambda: evaluate_here(graph), lambda: is_large(graph))
         return run_by_dask(key, lambda: evaluate_by_dask(graph)[0], graph)
-    if seconds:
-        return evaluate_beside_workers(graph, client, seconds)
-    key, may_spare = key_of(graph), graph_may_spare_cluster(graph)
+    if is_beside_workers(graph, client):
+        return evaluate_beside_workers(graph, key, client)
+    may_spare = graph_may_spare_cluster(graph)
     if may_spare and spares_cluster(key):
         try:
             with blas.threads(graph.is_chain), reading_items(graph):
@@ -82,18 +88,27 @@ def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
 
 
 def evaluate_beside_workers(
-    graph: Graph, client: Any, seconds: float
+    graph: Graph, key: GraphKey, client: Any
 ) -> tuple[Any, Sequence[Any], Arrived]:
+    """The evaluation of a graph whose sums over placed items the workers evaluate; the nodes around
+    these run in this thread meanwhile if they took little time before."""
     from daskgrad.derivatives.beside_workers import BesideWorkers  # not needed without a cluster
 
     direct = DirectSums(client)
-    tasks = BesideWorkers(graph, direct, seconds)
+    is_here = spares_cluster(key, is_one_by_one(graph, client))
+    watch = Stopwatch(clock.thread_seconds)
+    tasks = BesideWorkers(graph, direct, watch, is_here)
     try:
         with blas.threads(graph.is_chain):
-            return both_passes(graph, tasks, direct)
+            result = both_passes(graph, tasks, direct)
     except BaseException:
         tasks.abandon()
         raise
+    if is_here:
+        note_here(key, watch, lambda: is_large(graph))
+    else:
+        note_of_cluster(key, tasks.seconds, graph)
+    return result
 
 
 def evaluate_by_dask(

@@ -6,6 +6,7 @@ to Dask if tasks of it could run side by side. Nothing changes in the middle: a 
 one evaluation.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.elsewhere import replicated, replicated_among
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.activity import Graph, leaves_in
-from daskgrad.graph.nodes import Constant, Node
+from daskgrad.graph.nodes import Constant, Node, is_chain
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
 from daskgrad.tasks import observers
@@ -36,7 +37,6 @@ from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 from daskgrad.tasks.task_graph import LOCAL
 
-CLUSTER_SECONDS = 0.1  # before the cluster gets the remaining tasks: a graph takes as long there
 TASK_SECONDS = 5e-4  # that Dask takes for a task on threads
 NODE_TASKS = 4  # of a node: its value, its pullback, the call of that, a sum of cotangents
 LARGE = 2**16  # bytes of an array: from here on models release Python's lock, and threads help
@@ -48,20 +48,21 @@ MOST_KNOWN = 1024  # graphs
 # ------------------------------------------------------------------------------- whether at all
 
 
-def seconds_in_line(graph: Graph, client: Client | None) -> float:
-    """How many seconds an evaluation may run in the calling thread; zero: not at all, also if
-    ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks.
-
-    ``client``: evaluates the graph; None also in a task of a cluster, which runs on a worker.
-    """
-    if is_debugging() or not all(is_plain(node, client) for node in graph.order):
+def seconds_in_line(graph: Graph) -> float:
+    """How many seconds an evaluation without a cluster may run in the calling thread; zero: not at
+    all, also if ``debug_nans`` or callbacks of Dask's local schedulers watch the tasks."""
+    if is_debugging() or not all(is_plain(node, None) for node in graph.order):
         return 0.0
-    if client is None:
-        scheduler = dask.config.get("scheduler", None)
-        is_usual = scheduler in OF_CLUSTER or dask.base.get_scheduler() in LOCAL
-        return setting("inline.seconds") if is_usual and not Callback.active else 0.0
-    is_enabled = setting("resident.enabled")
-    return CLUSTER_SECONDS if is_enabled and is_resident(graph, client) else 0.0
+    scheduler = dask.config.get("scheduler", None)
+    is_usual = scheduler in OF_CLUSTER or dask.base.get_scheduler() in LOCAL
+    return setting("inline.seconds") if is_usual and not Callback.active else 0.0
+
+
+def is_beside_workers(graph: Graph, client: Client) -> bool:
+    """Whether a client's workers evaluate sums of a graph by direct calls."""
+    if is_debugging() or not all(is_plain(node, client) for node in graph.order):
+        return False
+    return setting("resident.enabled") and is_resident(graph, client)
 
 
 def graph_may_spare_cluster(graph: Graph) -> bool:
@@ -167,12 +168,13 @@ def stays(key: GraphKey, graph: Graph | None = None) -> bool:
     return known.seconds <= limit_of(key) or not (known.is_large or gains_always())
 
 
-def spares_cluster(key: GraphKey) -> bool:
-    """Whether an evaluation that a cluster has measured runs in the calling thread."""
+def spares_cluster(key: GraphKey, otherwise: bool = False) -> bool:
+    """Whether an evaluation beside a cluster runs in the calling thread; ``otherwise``: one that
+    was not measured yet does."""
     known = _measured.get(key)
-    if known is None or known.waits or known.left:
-        return False
-    return known.seconds <= limit_of(key)
+    if known is None:
+        return otherwise
+    return not (known.waits or known.left) and known.seconds <= limit_of(key)
 
 
 def expected(key: GraphKey, graph: Graph) -> Timing | None:
@@ -195,9 +197,11 @@ def gains_always() -> bool:
     return bool(observers.of_tasks) or not is_usual
 
 
-def is_one_by_one(graph: Graph) -> bool:
-    """Whether no task could run beside another."""
+def is_one_by_one(graph: Graph, client: Client | None = None) -> bool:
+    """Whether no task could run beside another; ``client``: its workers evaluate sums."""
     calls = [node for node in graph.order if node.model is not None and node not in graph.here]
+    if client is not None:
+        return is_chain([node for node in calls if not node.is_direct(graph, client)])
     if len(calls) == 1 and isinstance(calls[0], ReductionNode):
         return len(calls[0].items.firsts) == 1
     return graph.is_chain
@@ -217,7 +221,8 @@ def is_large(graph: Graph) -> bool:
 
 
 class Stopwatch:
-    """The time since it was made; ``processor``: of this thread's processor, or of all."""
+    """The time since it was made, without pauses; ``processor``: of this thread's processor, or of
+    all."""
 
     __slots__ = ("_begin", "_preemptions", "_processor", "_processor_begin")
 
@@ -225,6 +230,14 @@ class Stopwatch:
         self._processor = processor
         self._begin, self._processor_begin = clock.seconds(), processor()
         self._preemptions = clock.preemptions()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        pause = Stopwatch(self._processor)
+        yield
+        self._begin += clock.seconds() - pause._begin
+        self._processor_begin += pause.seconds()
+        self._preemptions += clock.preemptions() - pause._preemptions
 
     def seconds(self) -> float:
         """The seconds of processors."""
@@ -251,13 +264,19 @@ def run_here(key: GraphKey, evaluate: Callable[[], Any], is_large: Callable[[], 
     """The result of an evaluation in this thread, which is measured."""
     watch = Stopwatch(clock.thread_seconds)
     result = evaluate()
+    note_here(key, watch, is_large)
+    return result
+
+
+def note_here(key: GraphKey, watch: Stopwatch, is_large: Callable[[], bool]) -> None:
+    """Notes how long an evaluation in this thread took."""
     if not watch.is_longer(limit_of(key)):  # nearly always
-        return note(key, Timing(watch.seconds(), False), result)
+        return note(key, Timing(watch.seconds(), False))
     waits = watch.waits() and not watch.is_preempted()
     timing = Timing(watch.seconds(), is_large(), waits)
     if waits or timing.seconds > limit_of(key):
         timing = with_mistake(key, timing)
-    return note(key, timing, result)
+    return note(key, timing)
 
 
 def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any:
@@ -269,7 +288,8 @@ def run_by_dask(key: GraphKey, evaluate: Callable[[], Any], graph: Graph) -> Any
     result = evaluate()
     waits = before is not None and before.waits and watch.waits()
     is_heavy = watch.seconds() > limit_of(key) and is_large(graph)
-    return note(key, Timing(watch.seconds(), is_heavy, waits), result)
+    note(key, Timing(watch.seconds(), is_heavy, waits))
+    return result
 
 
 def with_mistake(key: GraphKey, timing: Timing) -> Timing:
@@ -284,16 +304,15 @@ def note_of_cluster(key: GraphKey, seconds: float, graph: Graph) -> None:
     timing = Timing(seconds, is_large(graph))
     if (before := _measured.get(key)) is not None:
         timing = timing._replace(mistakes=before.mistakes, left=max(before.left - 1, 0))
-    note(key, timing, None)
+    note(key, timing)
 
 
 def note_failure(key: GraphKey) -> None:
     """Notes that a model has failed beside a cluster; it may need a worker."""
-    note(key, with_mistake(key, _measured.get(key, Timing(0.0, False))), None)
+    note(key, with_mistake(key, _measured.get(key, Timing(0.0, False))))
 
 
-def note(key: GraphKey, measured: Timing, result: Any) -> Any:
+def note(key: GraphKey, measured: Timing) -> None:
     _measured[key], _latest[key.first, key.last] = measured, (key, measured)
     drop_oldest(_measured, MOST_KNOWN)
     drop_oldest(_latest, MOST_KNOWN)
-    return result

@@ -191,7 +191,7 @@ class RecordedObjective:
 
     def _require_usual(self, graph: Graph) -> None:
         """Raises unless all nodes are for the calling thread."""
-        seconds = seconds_in_line(graph, None)
+        seconds = seconds_in_line(graph)
         if not seconds:
             raise Unrecordable("it may take no time in the calling thread")
         if not (graph.is_chain or self._seconds < seconds):

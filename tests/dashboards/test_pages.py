@@ -25,7 +25,7 @@ from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
 from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
 from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
-from daskgrad.derivatives import in_line
+from daskgrad.derivatives import evaluation
 from daskgrad.tasks.observers import observed_by
 
 STOCK = ("status", "workers", "tasks", "system", "profile", "graph", "groups")
@@ -123,11 +123,10 @@ def calls_of(evaluation):
     return sum([count.calls for count in evaluation.counts.values()])
 
 
-@pytest.mark.parametrize("seconds", [60.0, -60.0])
-def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, seconds):
-    """The pages see what workers evaluate directly, and what runs in the client or, when the time
-    there is up, as tasks."""
-    monkeypatch.setattr(in_line, "CLUSTER_SECONDS", seconds)
+@pytest.mark.parametrize("is_here", [True, False])
+def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, is_here):
+    """The pages see what workers evaluate directly, and what runs in the client or as tasks."""
+    monkeypatch.setattr(evaluation, "spares_cluster", lambda *_: is_here)
     records = recorder_of(mounted)
     with dg.place([1.0, 2.0, 3.0, 4.0], grainsize=1) as shards:
         likely = dg.delayed(term, name="likely")
@@ -137,14 +136,14 @@ def test_an_evaluation_over_placed_items_is_whole(mounted, monkeypatch, seconds)
         evaluations = records.evaluations.values()
         wait_until(lambda: [(calls_of(e), e.is_done) for e in evaluations] == [(12, True)] * 3)
     assert records.evaluation_count == 3
-    for evaluation in evaluations:
-        shown = {kind: count.shown for kind, count in evaluation.counts.items() if count.calls}
+    for record in evaluations:
+        shown = {kind: count.shown for kind, count in record.counts.items() if count.calls}
         assert shown == {
             (stage, model): (calls, calls)
             for stage in ("forward", "backward")
             for model, calls in {"likely": 4, "total": 1, "add": 1}.items()
         }
-    if seconds > 1.0:
+    if is_here:
         (client,) = records.models["total"].workers
         assert client.startswith("client ")
     tasks = [(task.stage, task.model) for task in records.tasks]

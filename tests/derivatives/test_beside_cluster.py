@@ -17,6 +17,7 @@ from waiting import SLOW
 import daskgrad as dg
 import daskgrad.autodiff.tape
 from daskgrad.derivatives import eager, evaluation, in_line
+from daskgrad.placed.call import DirectCall
 from daskgrad.tasks import observers, supervision, task_graph
 from daskgrad.tasks.supervision import seconds_in
 
@@ -96,6 +97,46 @@ def test_where_it_takes_longer_is_tried_seldom(is_watched, client, node, log, mo
         seen = places(log, lambda: gradient(X), 10)
     rest = ["cluster"] * 4
     assert seen == ["cluster", "here", "cluster", "cluster", "here", *rest, "here"]
+
+
+def around_placed(terms):
+    """A gradient of some terms, and of a sum that the workers evaluate."""
+    shards = dg.place(ROWS)
+    return dg.grad(lambda x: terms(x) + dg.map_sum(lambda row, x: np.dot(row, x) ** 2, shards, x))
+
+
+def test_what_is_around_a_placed_sum_runs_here_if_it_is_one_model_or_was_quick(client, node, log):
+    gradient = around_placed(node)
+    assert places(log, lambda: gradient(X), 2) == ["here"] * 2
+    gradient = around_placed(lambda x: node(x) + node(x, 2.0))
+    assert places(log, lambda: gradient(X), 3) == ["cluster", "here", "here"]
+
+
+def test_what_takes_long_around_a_placed_sum_runs_on_the_cluster(client, node, log, monkeypatch):
+    monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(in_line, "TRY_AGAIN", 1)
+    gradient, apart = (
+        around_placed(terms) for terms in (node, lambda x: node(x) + node(x, 2.0))
+    )
+    with dask.config.set({"daskgrad.inline.seconds": 1e-12}):
+        assert places(log, lambda: gradient(X), 3) == ["here", "cluster", "cluster"]
+        assert places(log, lambda: apart(X), 3) == ["cluster"] * 3
+    assert places(log, lambda: gradient(X), 2) == ["here"] * 2
+    assert places(log, lambda: apart(X), 2) == ["here"] * 2
+
+
+def test_the_time_of_the_workers_does_not_count(client, clock, monkeypatch):
+    def results(call):
+        clock.move(1e4)  # longer than may be spent here
+        return awaited(call)
+
+    awaited = DirectCall.results
+    monkeypatch.setattr(DirectCall, "results", results)
+    gradient = around_placed(lambda x: dg.delayed(np.sum)(x) + dg.delayed(np.max)(x))
+    for _ in range(3):
+        gradient(X)
+    (timing,) = in_line._measured.values()
+    assert timing.mistakes == 0
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -22,7 +22,7 @@ from placed_programs import (
 import daskgrad as dg
 from daskgrad.autodiff.programs import blocks
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.derivatives import in_line
+from daskgrad.derivatives import evaluation
 from daskgrad.placed import worker_sums
 
 pytestmark = [
@@ -63,12 +63,11 @@ def test_other_sums_are_evaluated_by_a_graph(name, where, request):
 
 
 @in_short("name", PROGRAMS, "a sum that depends on a sum", "two sums", "slices")
-def test_the_bits_are_the_same_where_what_is_around_the_sums_is_handed_over(
+def test_the_bits_are_the_same_where_the_cluster_runs_what_is_around_the_sums(
     name, local, monkeypatch
 ):
     expected = in_one_thread(everything, name, dg.place)
-    monkeypatch.setattr(in_line, "CLUSTER_SECONDS", 1e-9)
-    monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(evaluation, "spares_cluster", lambda *_: False)
     assert_same(everything(name, dg.place), expected)
 
 
