@@ -201,7 +201,8 @@ def is_one_by_one(graph: Graph, client: Client | None = None) -> bool:
     """Whether no task could run beside another; ``client``: its workers evaluate sums."""
     calls = [node for node in graph.order if node.model is not None and node not in graph.here]
     if client is not None:
-        return is_chain([node for node in calls if not node.is_direct(graph, client)])
+        around = [node for node in calls if not (node.is_light or node.is_direct(graph, client))]
+        return is_chain(around)
     if len(calls) == 1 and isinstance(calls[0], ReductionNode):
         return len(calls[0].items.firsts) == 1
     return graph.is_chain
