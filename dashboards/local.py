@@ -61,7 +61,8 @@ class LocalObserver(Observer):
         with self._lock:
             if evaluation.calls is not None:
                 self._add_program(evaluation)
-            if RunObserver not in map(type, observers.observers):
+            is_recorded = RunObserver in map(type, observers.observers)
+            if evaluation.value is not None and not is_recorded:
                 row = self._rows.next(evaluation, recorder.begin)
                 recorder.add_rows(name, name, recorder.begin, (row,))
 
@@ -105,6 +106,7 @@ class RowMaker:
         self._point = np.zeros(0)
 
     def next(self, evaluation: Evaluated, start: float) -> Row:
+        assert evaluation.value is not None
         point, before = vector(evaluation.arguments).copy(), self._point
         is_like = self._count > 0 and before.shape == point.shape
         step = length_of(point - before) if is_like else np.nan
@@ -188,6 +190,8 @@ class RunObserver(Observer):
         self._lock = threading.Lock()
 
     def evaluated(self, evaluation: Evaluated) -> None:
+        if evaluation.value is None:
+            return
         with self._lock:
             row = self._rows.next(evaluation, self.run.start)
             self.run.add(row)

@@ -1,14 +1,17 @@
 """Gradients: ``grad`` and ``value_and_grad``, by a graph or by one program."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgrad.autodiff.values.descriptions import require_pair
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.signatures import STATIC
+from daskgrad.autodiff.rules.declaration import strong
+from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
 from daskgrad.autodiff.values.memory import of_its_own
-from daskgrad.autodiff.values.trees import flatten, unflatten
+from daskgrad.autodiff.values.trees import BOXES, flatten, unflatten
 from daskgrad.derivatives.eager import EagerObjective, GraphFacts, known_of
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
@@ -20,9 +23,10 @@ from daskgrad.derivatives.inputs import (
     require_differentiable,
     require_real_scalar,
 )
-from daskgrad.derivatives.objectives import objective_of
+from daskgrad.derivatives.objectives import RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, shown_name
 from daskgrad.derivatives.storage import require_storage, write
+from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.tasks import observers
 
@@ -104,7 +108,8 @@ def value_and_grad(
             f"value_and_grad of {name!r} got both out and sparse; rows are not written into "
             f"arrays, so pass one of them"
         )
-    objective = None if has_aux else objective_of(fun, name, argnums, wanted)
+    options = is_integer(argnums), has_aux, wanted
+    objective = objective_of(RecordedGradient, fun, name, np.ravel(argnums), *options)
     eager = EagerObjective(fun, name, argnums, has_aux, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -151,23 +156,68 @@ def compute_gradients(
 ) -> tuple[Any, Any, list[Any], GraphFacts | None]:
     """The value, the auxiliary and the gradients, and what is known then; the output must be one
     real number."""
+    graph, aux = graph_and_aux(recorded, kwargs, has_aux)
+    if observers.observers:
+        recorded.shown_name = shown_name(recorded.name, graph)
+    value, computed, arrived = evaluate_graph(graph)
+    require_real_scalar(value, graph.output.name)
+    gradients = recorded.gather(arrived, is_last=True)
+    known = known_of(recorded, graph)
+    return np.asarray(value)[()], aux.of(map(of_its_own, computed)), gradients, known
+
+
+class Auxiliary(NamedTuple):
+    """What a function returns beside its output: a pytree with nodes among its leaves."""
+
+    leaves: list[Any]
+    structure: Any
+
+    def nodes(self) -> list[Node]:
+        return [leaf for leaf in self.leaves if isinstance(leaf, Node)]
+
+    def of(self, values: Iterable[Any]) -> Any:
+        """The auxiliary with the values of its nodes."""
+        results = iter(values)
+        leaves = [next(results) if isinstance(leaf, Node) else leaf for leaf in self.leaves]
+        return unflatten(self.structure, leaves)
+
+
+def graph_and_aux(
+    recorded: RecordedFunction, kwargs: dict, has_aux: bool
+) -> tuple[Graph, Auxiliary]:
     output, aux = recorded.run(**kwargs), None
     if has_aux:
         pair = f"{recorded.name!r} must return a pair (output, auxiliary), since has_aux=True"
         output, aux = require_pair(output, pair)
-    output = as_number(output, recorded.name)
-    aux_leaves, aux_structure = flatten(aux)
-    extras = [leaf for leaf in aux_leaves if isinstance(leaf, Node)]
-    graph = recorded.graph_of(output, extras, output_is_scalar=True)
-    if observers.observers:
-        recorded.shown_name = shown_name(recorded.name, graph)
-    value, computed, arrived = evaluate_graph(graph)
-    require_real_scalar(value, output.name)
-    results = iter(map(of_its_own, computed))
-    aux = [next(results) if isinstance(leaf, Node) else leaf for leaf in aux_leaves]
-    gradients = recorded.gather(arrived, is_last=True)
-    known = known_of(recorded, graph)
-    return np.asarray(value)[()], unflatten(aux_structure, aux), gradients, known
+    output, auxiliary = as_number(output, recorded.name), Auxiliary(*flatten(aux))
+    return recorded.graph_of(output, auxiliary.nodes(), output_is_scalar=True), auxiliary
+
+
+class RecordedGradient(RecordedObjective):
+    """Options: whether there is a bare gradient, whether there is an auxiliary, and which gradients
+    should be rows."""
+
+    derivative = "value and gradient"
+
+    def results(self, args: tuple) -> tuple[Any, Any]:
+        fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
+        is_bare, has_aux, sparse = self.objective.options
+        recorded = RecordedFunction(fun, name, numbers, args, True, sparse=sparse)
+        graph, aux = graph_and_aux(recorded, {}, has_aux)
+        for leaf in aux.leaves:
+            if not (isinstance(leaf, Node | float | complex) or type(leaf) in {*STATIC, *BOXES}):
+                raise Unrecordable(f"its auxiliary holds {describe(leaf)}")
+        value, computed, arrived = self.evaluated(graph)
+        require_real_scalar(value, graph.output.name)
+        gradients = self.gathered(recorded.variables, arrived)
+        value = value[()] if isinstance(value, np.ndarray) else strong(value)
+        gradient = gradients[0] if is_bare else tuple(gradients)
+        return ((value, aux.of(computed)) if has_aux else value), gradient
+
+    @staticmethod
+    def shown(results: Any, options: tuple) -> tuple[float | None, Sequence[Any]]:
+        value, gradient = results
+        return value[0] if options[1] else value, [gradient]
 
 
 def grad(fun: Callable, argnums: Argnums = 0, sparse: Sparse = False) -> Callable:

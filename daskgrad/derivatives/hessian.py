@@ -6,18 +6,20 @@ each node of the function, and so is its backward pass (reverse over forward mod
 A. Walther, "Evaluating Derivatives", 2008, section 5.1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import optree
 
 from daskgrad.autodiff.models.duals import tangent_in_place
-from daskgrad.autodiff.values import cotangents
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.values import clock, cotangents
 from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries, unit
 from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups
+from daskgrad.derivatives.in_line import LARGE, TASK_SECONDS, Stopwatch
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
@@ -25,12 +27,14 @@ from daskgrad.derivatives.inputs import (
     as_rows_wanted,
     ask_for_rows,
     checked_cotangent,
+    has_derivative,
     require_differentiable,
     require_function,
     require_real_scalar,
     warn_of_independent,
 )
-from daskgrad.derivatives.jvp import record_at, submatrices, tangent_variables
+from daskgrad.derivatives.jvp import along, record_at, submatrices, tangent_variables
+from daskgrad.derivatives.objectives import Objective, RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
@@ -73,13 +77,39 @@ def hvp(
     >>> gradient, product
     (array([12.,  8.,  6.]), array([0., 4., 3.]))
     """
-    recorded = record_at(primals, tangents, fun, "hvp")
-    wanted = as_rows_wanted(sparse, recorded.name)
-    if wanted:
-        ask_for_rows(recorded.variables, wanted, recorded.name)
-    directions = [tangents[number] for number in recorded.numbers]
-    ((gradients, products),) = second_order([product(recorded, directions)])
-    return recorded.in_places(gradients), recorded.in_places(products)
+
+    def by_graph() -> tuple[tuple, tuple]:
+        recorded = record_at(primals, tangents, fun, "hvp")
+        wanted = as_rows_wanted(sparse, recorded.name)
+        if wanted:
+            ask_for_rows(recorded.variables, wanted, recorded.name)
+        directions = [tangents[number] for number in recorded.numbers]
+        ((gradients, products),) = second_order([product(recorded, directions)])
+        return recorded.in_places(gradients), recorded.in_places(products)
+
+    return by_graph() if sparse else along(RecordedProduct, fun, primals, tangents, by_graph)
+
+
+class RecordedProduct(RecordedObjective):
+    """A gradient and a Hessian-vector product; its arguments are primals, and a tangent for each
+    one with a number."""
+
+    derivative = "Hessian-vector product"
+
+    def results(self, args: tuple) -> tuple[tuple, tuple]:
+        fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
+        primals, tangents = args[: -len(numbers)], args[-len(numbers) :]
+        along = {n: t for n, t in zip(numbers, tangents, strict=True) if has_derivative(primals[n])}
+        recorded = RecordedFunction(fun, name, [*along], primals, True)
+        made = product(recorded, [*along.values()])
+        graph = graph_of([made])
+        if graph is None:
+            raise Unrecordable("the output depends on no argument")
+        value, others, arrived = self.evaluated(graph)
+        require_numbers([value, *others], recorded.name)
+        gradients = self.gathered(made.pushed, arrived)
+        products = gather_gradients(recorded.variables, arrived, True)[0]
+        return recorded.in_places(gradients), recorded.in_places(products)
 
 
 class HessianProduct(NamedTuple):
@@ -115,16 +145,29 @@ def product(recorded: RecordedFunction, directions: Sequence[Any], **kwargs: Any
 
 def second_order(products: Sequence[HessianProduct]) -> list[tuple[list[Any], list[Any]]]:
     """The results of products, from one evaluation: the gradient of the sum of their tangents."""
-    tangents = [product.tangent for product in products if product.tangent is not None]
+    graph = graph_of(products)
     arrived: dict = {}
-    if tangents:
-        variables = [v for p in products for v in (*p.recorded.variables, *p.pushed)]
-        constants = list(dict.fromkeys([node for p in products for node in p.constant_terms]))
-        graph = Graph(sum_of(tangents), variables, constants, output_is_scalar=True)
+    if graph is not None:
         value, others, arrived = evaluate_graph(graph)
-        for number in (value, *[other for other in others if not is_integer(other)]):
-            require_real_scalar(number, products[0].recorded.name)
+        require_numbers([value, *others], products[0].recorded.name)
     return [product.results(arrived) for product in products]
+
+
+def graph_of(products: Sequence[HessianProduct]) -> Graph | None:
+    """The graph of the sum of products' tangents; None if there is none."""
+    tangents = [product.tangent for product in products if product.tangent is not None]
+    if not tangents:
+        return None
+    variables = [v for p in products for v in (*p.recorded.variables, *p.pushed)]
+    constants = list(dict.fromkeys([node for p in products for node in p.constant_terms]))
+    return Graph(sum_of(tangents), variables, constants, output_is_scalar=True)
+
+
+def require_numbers(values: Sequence[Any], name: str) -> None:
+    """Raises unless tangents, and terms on which none depends, are real numbers."""
+    value, *others = values
+    for number in (value, *[other for other in others if not is_integer(other)]):
+        require_real_scalar(number, name)
 
 
 def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
@@ -152,26 +195,61 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
            [3., 2., 0.]])
     """
     name = require_differentiable(fun, argnums, "hessian")
+    objective = objective_of(RecordedProduct, fun, name, np.ravel(argnums))
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
         numbers = RecordedFunction(fun, name, argnums, args).numbers  # an error without derivatives
         arguments = [args[number] for number in numbers]
         require_real(arguments, name)
         leaves, structure = flatten(arguments)
+        count = entries(leaves)
 
-        def along(entry: int) -> HessianProduct:
-            direction: Any = optree.tree_unflatten(structure, list(unit(leaves, entry)))
-            return product(RecordedFunction(fun, name, numbers, args), direction, **kwargs)
+        def direction(entry: int) -> Any:
+            return optree.tree_unflatten(structure, list(unit(leaves, entry)))
 
-        rows = [
-            flatten(row)[0]
-            for start, stop in evaluation_groups(entries(leaves))
-            for _, row in second_order([along(entry) for entry in range(start, stop)])
-        ]
+        def products(start: int, stop: int) -> list[tuple]:
+            recorded = [RecordedFunction(fun, name, numbers, args) for _ in range(start, stop)]
+            directions = map(direction, range(start, stop))
+            pairs = zip(recorded, directions, strict=True)
+            results = second_order([product(*pair, **kwargs) for pair in pairs])
+            return [tuple(map(recorded[0].in_places, result)) for result in results]
+
+        made: list[tuple] = []
+        by_position = None if objective is None else objective.positional(args, kwargs)
+        if objective is not None and by_position is not None:
+            made = by_program(objective, by_position, map(direction, range(count)), products)
+        first = len(made)
+        for start, stop in evaluation_groups(count - first):
+            made += products(first + start, first + stop)
+        rows = [flatten([along[number] for number in numbers])[0] for _, along in made]
         argument = as_argnums(arguments, argnums)
         return submatrices(argument, argument, rows)
 
     return document(hessian_of, fun, "hessian")
+
+
+def by_program(
+    objective: Objective,
+    args: tuple,
+    directions: Iterable[Any],
+    products: Callable[[int, int], list[Any]],
+) -> list[Any]:
+    """The first products: all if a program serves them, and takes little time or no large array, so
+    that threads would gain nothing. ``products`` serves them in the ordinary way."""
+    made: list[Any] = []
+    ordinary: list[int] = []  # one of them may be a comparison
+    is_large = any([getattr(leaf, "nbytes", 0) >= LARGE for leaf in flatten(args)[0]])
+
+    def otherwise() -> Any:
+        ordinary.append(len(made))
+        return products(len(made), len(made) + 1)[0]
+
+    for direction in directions:
+        watch = Stopwatch(clock.thread_seconds)
+        made.append(objective.call((*args, *direction), otherwise))
+        if len(ordinary) > 1 or (is_large and watch.seconds() > TASK_SECONDS):
+            break
+    return made
 
 
 def require_real(arguments: Any, name: str) -> None:

@@ -21,6 +21,7 @@ from daskgrad.derivatives.inputs import (
     require_function,
     require_tangents,
 )
+from daskgrad.derivatives.objectives import RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.tangents import Tangents
@@ -65,13 +66,52 @@ def jvp(fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple
     >>> dg.jvp(dg.delayed(np.prod), (x,), (direction,))
     (np.float64(6.0), np.float64(3.0))
     """
+
+    def by_graph() -> tuple[Any, Any]:
+        graph = dual_graph(fun, primals, tangents)
+        value, tangent = value_and_tangent(evaluate_graph(graph)[0])
+        return of_its_own(value), of_its_own(tangent)
+
+    return along(RecordedTangent, fun, primals, tangents, by_graph)
+
+
+class RecordedTangent(RecordedObjective):
+    """A value and its tangent; the arguments are primals and tangents."""
+
+    derivative = "tangent"
+
+    def results(self, args: tuple) -> tuple[Any, Any]:
+        count = len(self.objective.numbers)
+        graph = dual_graph(self.objective.fun, args[:count], args[count:])
+        return value_and_tangent(self.evaluated(graph)[0])
+
+
+def along(
+    kind: type[RecordedObjective],
+    fun: Callable,
+    primals: Any,
+    tangents: Any,
+    otherwise: Callable[[], Any],
+) -> Any:
+    """A derivative along tangents, by a program if there is one."""
+    if not (isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)):
+        return otherwise()
+    if not primals or len(primals) != len(tangents) or not callable(fun):
+        return otherwise()
+    objective = objective_of(kind, fun, function_name(fun), range(len(primals)))
+    return otherwise() if objective is None else objective.call((*primals, *tangents), otherwise)
+
+
+def dual_graph(fun: Callable, primals: Any, tangents: Any) -> Graph:
+    """The graph of the value and its tangent."""
     recorded = record_at(primals, tangents, fun, "jvp", with_zeros=False)
     graph = recorded.graph()
     directions = tangent_variables(recorded, [tangents[n] for n in recorded.numbers])
-    output = Tangents(graph, directions).dual_as_node(graph.output)
-    dual = evaluate_graph(Graph(output, []))[0]
-    tangent = tangent_in_place(dual.value, dual.tangents[0])
-    return of_its_own(map_leaves(strong, dual.value)), of_its_own(tangent)
+    return Graph(Tangents(graph, directions).dual_as_node(graph.output), [])
+
+
+def value_and_tangent(dual: Dual) -> tuple[Any, Any]:
+    return map_leaves(strong, dual.value), tangent_in_place(dual.value, dual.tangents[0])
 
 
 def record_at(

@@ -1,6 +1,6 @@
-"""Objectives: value and gradient of a function that calls models, as one program.
+"""Objectives: a derivative of a function that calls models, as one program.
 
-Both passes over its graph run on boxes, so that each addition is recorded in its place. Functions
+All passes over its graph run on boxes, so that each addition is recorded in its place. Functions
 must be plainly pure and run in the calling thread: there nobody could tell the difference.
 """
 
@@ -8,12 +8,10 @@ import dis
 import inspect
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import is_
 from typing import Any
-
-import numpy as np
 
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.models import blas
@@ -25,14 +23,11 @@ from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
-from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import FlatArguments
-from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.derivatives.evaluation import evaluate_here
+from daskgrad.derivatives.evaluation import Arrived, evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
-from daskgrad.derivatives.inputs import Argnums, RowsWanted, as_argnums, require_real_scalar
-from daskgrad.derivatives.recording import RecordedFunction, gather_gradients, shown_name
+from daskgrad.derivatives.recording import gather_gradients, shown_name
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.expressions import ExpressionNode
@@ -64,29 +59,36 @@ def parts_of_model(model: DelayedModel) -> tuple:
 MODELS[DelayedModel] = parts_of_model
 
 
-def objective_of(fun: Any, *options: Any) -> "Objective | None":
-    """The objective of a function; None for a model that is not compiled."""
+def objective_of(kind: "type[RecordedObjective]", fun: Any, *options: Any) -> "Objective | None":
+    """A derivative of a function; None for a model that is not compiled."""
     is_compiled = type(fun) is not DelayedModel or parts_of_model(fun)[1]
-    return Objective(fun, *options) if is_compiled else None
+    return Objective(kind, fun, *options) if is_compiled else None
 
 
 class Objective:
-    """Value and gradient of a function with respect to some arguments, as one function.
+    """A derivative of a function, as one function of plain arguments.
 
-    ``daskgrad_pushed``: the key of its programs.
+    ``kind``: the derivative, and how a call is recorded. ``numbers``: the arguments to which it
+    belongs; other ``options`` are the kind's. ``daskgrad_pushed``: the key of its programs.
     """
 
-    def __init__(self, fun: Callable, name: str, argnums: Argnums, sparse: RowsWanted):
-        self.fun, self.name, self.argnums, self.sparse = fun, name, argnums, sparse
-        self.numbers = tuple(map(int, np.ravel(argnums)))
-        options = self.numbers, is_integer(argnums), sparse
-        self.daskgrad_pushed = (fun, "value and gradient", *options)
+    def __init__(
+        self,
+        kind: "type[RecordedObjective]",
+        fun: Callable,
+        name: str,
+        numbers: Sequence[int],
+        *options: Any,
+    ):
+        self.kind, self.fun, self.name = kind, fun, name
+        self.numbers, self.options = tuple(map(int, numbers)), options
+        self.daskgrad_pushed = (fun, kind.derivative, self.numbers, *options)
         self.is_vouched = type(fun) is DelayedModel and fun.model.backend == "compiled"
         self._known: tuple[Any, Any, Any] = UNKNOWN  # programs, their watch, and its own
         self._calls = 0
 
     def __reduce__(self) -> tuple:
-        return Objective, (self.fun, self.name, self.argnums, self.sparse)
+        return Objective, (self.kind, self.fun, self.name, self.numbers, *self.options)
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -110,7 +112,7 @@ class Objective:
         are_there = [argument is not inspect.Parameter.empty for argument in arguments]
         return tuple(arguments) if not named and all(are_there) else None
 
-    def call(self, args: tuple, otherwise: Callable[[], Any], out: Any) -> Any:
+    def call(self, args: tuple, otherwise: Callable[[], Any], out: Any = None) -> Any:
         """The result of ``otherwise()``, from a program if there is one."""
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return otherwise()
@@ -126,9 +128,9 @@ class Objective:
         start = time.time()
         result = programs.call(self, args, otherwise, out, watch, ways.append)
         if ways:  # else the evaluation tells of its tasks and of itself
-            value, gradient = result
             points = [args[number] for number in self.numbers]
-            event = (ways[0].name, points, value, [gradient], start, time.time(), ways[0].calls)
+            value, gradients = self.kind.shown(result, self.options)
+            event = (ways[0].name, points, value, gradients, start, time.time(), ways[0].calls)
             observers.tell_evaluated(Evaluated(*event))
         return result
 
@@ -152,42 +154,57 @@ class Objective:
         return FlatArguments(leaves, structure, (None,) * len(leaves))
 
     def recorded(self, seconds: float) -> "RecordedObjective":
-        return RecordedObjective(self, seconds)
+        return self.kind(self, seconds)
 
 
 class RecordedObjective:
     """An objective that records a call; ``context``: BLAS's setting for that; ``name`` and
-    ``calls`` of its models: for observers."""
+    ``calls`` of its models: for observers.
+
+    ``derivative``: what ``results`` returns.
+    """
+
+    derivative: str
 
     def __init__(self, objective: Objective, seconds: float):
-        self._objective, self._seconds = objective, seconds
+        self.objective, self._seconds = objective, seconds
         self.daskgrad_pushed = objective.daskgrad_pushed
         self.context: Any = None
         self.name = objective.name
         self.calls: Counter[str] = Counter()
 
-    def __call__(self, *args: Any) -> tuple[Any, Any]:
-        objective = self._objective
-        if catches(objective.fun):  # and may handle errors that boxes raise
+    def __call__(self, *args: Any) -> Any:
+        if catches(self.objective.fun):  # and may handle errors that boxes raise
             raise Unrecordable("it catches exceptions")
         before, structure = flatten(args)
-        fun, name, argnums = objective.fun, objective.name, objective.argnums
-        recorded = RecordedFunction(fun, name, argnums, args, True, sparse=objective.sparse)
-        graph = recorded.scalar_graph()
+        results = self.results(args)
         after, other = flatten(args)
         if structure != other or not all(map(is_, before, after)):
             raise Unrecordable("it changes an argument")
+        return results
+
+    def results(self, args: tuple) -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def shown(results: Any, options: tuple) -> tuple[float | None, Sequence[Any]]:
+        """The value and the gradients for observers; none of another derivative."""
+        return None, ()
+
+    def evaluated(self, graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+        """The evaluation of a graph whose variables are boxes."""
         self._require_usual(graph)
-        self.name, self.calls = shown_name(name, graph), calls_of_models(graph)
+        self.name, self.calls = shown_name(self.objective.name, graph), calls_of_models(graph)
         self.context = None if graph.is_chain else blas.ONE_THREAD
         with recording_models():
-            value, _, arrived = evaluate_here(graph)
-            require_real_scalar(value, graph.output.name)
-            gradients, independent = gather_gradients(recorded.variables, arrived, True)
+            return evaluate_here(graph)
+
+    def gathered(self, variables: Sequence[Variable], arrived: Arrived) -> list[Any]:
+        """The gradients; none is there if the output depends on none: the ordinary way warns."""
+        gradients, independent = gather_gradients(variables, arrived, True)
         if independent:
             raise Unrecordable(f"the output does not depend on {independent[0].name!r}")
-        value = value[()] if isinstance(value, np.ndarray) else strong(value)
-        return value, as_argnums(gradients, argnums)
+        return gradients
 
     def _require_usual(self, graph: Graph) -> None:
         """Raises unless all nodes are for the calling thread."""

@@ -39,14 +39,15 @@ class Ran(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """One call for a value and its gradient; ``gradients`` by the ``arguments``.
+    """One call for a value and its gradient; ``gradients`` by the ``arguments``. Another derivative
+    has no ``value`` here.
 
     ``calls``: how often a program stood for each model; None if there were tasks.
     """
 
     name: str
     arguments: Sequence[Any]
-    value: float
+    value: float | None
     gradients: Sequence[Any]
     start: float
     stop: float

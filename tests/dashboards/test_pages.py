@@ -76,8 +76,8 @@ def test_what_runs_is_counted(mounted):
     for _ in range(3):
         dg.value_and_grad(graph)(X)
     assert records.evaluation_count == 3
-    for evaluation in records.evaluations.values():
-        counts = {kind: (each.total, each.done) for kind, each in evaluation.counts.items()}
+    for record in records.evaluations.values():
+        counts = {kind: (each.total, each.done) for kind, each in record.counts.items()}
         assert counts["forward", "total"] == counts["backward", "total"] == (1, 1)
         assert all(total == done for total, done in counts.values())
     assert sorted(records.names.values()) == [EVIL, "total", "x"]

@@ -115,9 +115,7 @@ def test_what_is_around_a_placed_sum_runs_here_if_it_is_one_model_or_was_quick(c
 def test_what_takes_long_around_a_placed_sum_runs_on_the_cluster(client, node, log, monkeypatch):
     monkeypatch.setattr(in_line, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(in_line, "TRY_AGAIN", 1)
-    gradient, apart = (
-        around_placed(terms) for terms in (node, lambda x: node(x) + node(x, 2.0))
-    )
+    gradient, apart = (around_placed(terms) for terms in (node, lambda x: node(x) + node(x, 2.0)))
     with dask.config.set({"daskgrad.inline.seconds": 1e-12}):
         assert places(log, lambda: gradient(X), 3) == ["here", "cluster", "cluster"]
         assert places(log, lambda: apart(X), 3) == ["cluster"] * 3

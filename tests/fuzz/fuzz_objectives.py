@@ -11,6 +11,9 @@ from probes import objective_of, whole_programs
 import daskgrad as dg
 from daskgrad.autodiff.programs.signatures import are_same
 from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.derivatives.hessian import RecordedProduct
+from daskgrad.derivatives.jvp import RecordedTangent
+from daskgrad.derivatives.objectives import Objective
 
 CALLS = 6  # with programs from the third or fourth on
 
@@ -51,4 +54,41 @@ def differences(seed, counts):
                         array[...] = np.nan  # it is the caller's
         ways, (_, refusal) = whole_programs(gradient)
         counts["compiled" if ways else f"not compiled: {refusal}"] += 1
+        texts += differences_along(program, numbers, counts)
+    return texts
+
+
+def differences_along(program, numbers, counts):
+    """Those of Hessian-vector products and tangents."""
+    texts = []
+
+    def fun(*some):
+        chosen = dict(zip(numbers, some, strict=True))
+        every = enumerate(program.arguments)
+        return program(*[chosen.get(number, argument) for number, argument in every])
+
+    primals, tangents = (
+        tuple([arguments[number] for number in numbers]) for arguments in points(program.arguments)
+    )
+    for kind, derivative in ((RecordedProduct, dg.hvp), (RecordedTangent, dg.jvp)):
+        objective = Objective(kind, fun, "program", range(len(numbers)))
+        objective.is_vouched = True
+        for args in ((primals, tangents), (tangents, primals)):
+
+            def ordinary(derivative=derivative, args=args):
+                with dask.config.set({"daskgrad.compile": False}):
+                    return derivative(fun, *args)
+
+            try:
+                expected = ordinary()
+            except TypeError:  # of a sum over nodes and data
+                return texts
+            for number in range(CALLS):
+                result = objective.call((*args[0], *args[1]), ordinary)
+                if not are_same(flatten(result)[0], flatten(expected)[0]):
+                    texts.append(f"{kind.derivative}: other bits at call {number}: {program}")
+        entries = objective._find()._entries.values()
+        ways = [way for entry in entries for way in entry.ways]
+        refusals = [entry.refusal for entry in entries]
+        counts[f"{kind.derivative} {'compiled' if ways else f'not compiled: {refusals}'}"] += 1
     return texts

@@ -210,12 +210,12 @@ class Whole(Programs):
                 return FAILED
             if note is not None:
                 note(way)
-            if storage is None:
-                for number in range(1, len(outputs)):
-                    if type(outputs[number]) is np.ndarray:
-                        outputs[number] = owned(outputs, number)
-            else:  # once the program has ended well
-                for array, gradient in zip(storage, outputs[1:], strict=True):
+            first = len(outputs) if storage is None else len(outputs) - len(storage)
+            for number in range(first):
+                if type(outputs[number]) is np.ndarray:
+                    outputs[number] = owned(outputs, number)
+            if storage is not None:  # once the program has ended well
+                for array, gradient in zip(storage, outputs[first:], strict=True):
                     if array is not None:
                         array[...] = gradient
             is_pair = way.structure == PAIR

@@ -1,0 +1,271 @@
+"""Tangents, Hessian-vector products, Hessians and auxiliaries of objectives that are programs."""
+
+import dask
+import numpy as np
+import pytest
+from comparisons import assert_same
+from fuzzers import ticking
+from numpy.testing import assert_allclose
+from test_objectives import CALLS, WITHOUT, A, X, arrays_in
+
+import daskgrad as dg
+from daskgrad.autodiff.programs import whole
+from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.derivatives import hessian
+from daskgrad.tasks import observers
+
+Y = np.linspace(0.5, 1.5, 5)
+
+
+@pytest.fixture(autouse=True)
+def in_line(monkeypatch):
+    """Programs are made at the same calls on a slow machine."""
+    ticking(monkeypatch)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        yield
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How many results of programs there were."""
+    results = []
+    plain = whole.Whole._by_program
+
+    def counted(self, *args):
+        result = plain(self, *args)
+        results.append(result is not None and result is not whole.FAILED)
+        return result
+
+    monkeypatch.setattr(whole.Whole, "_by_program", counted)
+    return lambda: results.count(True)
+
+
+def slope(leaf):
+    kind = np.asarray(leaf).dtype.kind
+    if leaf is None or kind not in "fc":
+        return None
+    return (0.5 * leaf + 1.0).astype(leaf.dtype) if isinstance(leaf, np.ndarray) else 0.5 * leaf
+
+
+def along(args):
+    """Tangents of arguments; None for one without derivative."""
+    slopes = [map_leaves(slope, arg) for arg in args]
+    return tuple([None if is_still(tangent) else tangent for tangent in slopes])
+
+
+def is_still(tangent):
+    return all([leaf is None for leaf in flatten(tangent)[0]])
+
+
+DERIVATIVES = {
+    "hvp": lambda fun, args, argnums: dg.hvp(fun, args, along(args)),
+    "jvp": lambda fun, args, argnums: dg.jvp(fun, args, along(args)),
+    "hessian": lambda fun, args, argnums: dg.hessian(fun, argnums)(*args),
+}
+CASES = [(d, n) for d in DERIVATIVES for n in CALLS if (d, n) != ("hessian", "complex numbers")]
+
+
+@pytest.mark.parametrize(("derivative", "name"), CASES)
+def test_the_bits_and_types_are_those_of_the_tape(derivative, name, taken):
+    fun, args, argnums = CALLS[name]
+    derive, model = DERIVATIVES[derivative], dg.delayed(fun, compile=True)
+    expected = derive(dg.delayed(fun, compile=False), args, argnums)
+    for _ in range(30):
+        result = derive(model, args, argnums)
+        assert_same(result, expected)
+        assert repr(result) == repr(expected)
+        for number, array in enumerate(arrays_in(result)):
+            others = [*arrays_in(args), *arrays_in(result)[:number]]
+            assert array.flags.writeable
+            assert not any(np.shares_memory(array, other) for other in others)
+            array[...] = np.nan
+    has_program = name not in WITHOUT and (derivative, name) != ("hessian", "nothing")
+    assert bool(taken()) == has_program
+
+
+def decay(x, rate):
+    return np.sum(np.exp(-rate * x))
+
+
+def misfit(pair, x):
+    row, y = pair
+    return (np.dot(row, x) - y) ** 2
+
+
+def objective(x, y):
+    model = dg.delayed(decay)
+    terms = dg.map_sum(misfit, dg.zip(list(A), [1.0, 2.0, 3.0]), x)
+    return model(x, 0.5) * 2.0 + model(y, 1.5) ** 2 + terms * y[0] + x[1] * y[2]
+
+
+def in_both_orders(fun):
+    """Derivatives by programs at last, and by graphs alone."""
+    args = (X, Y)
+    for derive in DERIVATIVES.values():
+        results = [derive(fun, args, (0, 1)) for _ in range(30)]
+        with dask.config.set({"daskgrad.compile": False}):
+            yield results, derive(fun, args, (0, 1))
+
+
+def test_several_models_and_a_sum(taken):
+    for count, (results, expected) in enumerate(in_both_orders(objective)):
+        for result in results:
+            assert_same(result, expected)
+        assert taken() >= 10 * (count + 1)
+
+
+def test_what_changes_is_seen_at_once(taken):
+    rate = 0.5
+    model = dg.delayed(decay)
+
+    def fun(x):
+        return model(x, rate) * 2.0 + model(x, 2.0)
+
+    for _ in range(30):
+        dg.hvp(fun, (X,), (Y,))
+    assert taken()
+    rate = 0.75
+    _, (product,) = dg.hvp(fun, (X,), (Y,))
+    assert_allclose(product, Y * (2.0 * 0.75**2 * np.exp(-0.75 * X) + 4.0 * np.exp(-2.0 * X)))
+
+
+def test_other_tangents_are_checked_as_ever(taken):
+    def fun(x):
+        return model(x, 0.5) + model(x, 1.5)
+
+    model = dg.delayed(decay)
+    for derive in (dg.hvp, dg.jvp):
+        for _ in range(30):
+            expected = derive(fun, (X,), (Y,))
+        assert taken()
+        halves = derive(fun, (X,), (np.ones(5, np.float32),))
+        assert_same(halves, derive(fun, (X,), (np.ones(5),)))
+        assert flatten(halves)[0][-1].dtype == np.float64
+        with pytest.raises(ValueError, match="expected shape"):
+            derive(fun, (X,), (np.ones(3),))
+        with pytest.raises(ValueError, match="one tangent for each primal"):
+            derive(fun, (X,), (Y, Y))
+        with pytest.raises(TypeError, match="as a tuple"):
+            derive(fun, X, Y)
+        assert_same(derive(fun, (X,), (Y,)), expected)
+
+
+def test_an_argument_that_does_not_matter_is_warned_of_at_each_call():
+    model = dg.delayed(decay)
+    for _ in range(30):
+        with pytest.warns(UserWarning, match="does not depend on 'y'"):
+            dg.hvp(lambda x, y: model(x, 0.5) + model(x, 1.5), (X, Y), (Y, Y))
+
+
+def test_errors_are_raised_as_ever(taken):
+    def positive(x):
+        if x[0] < 0.0:
+            raise ArithmeticError("below zero")
+        return np.sum(x**3)
+
+    model, point = dg.delayed(positive), np.abs(X)
+    for _ in range(30):
+        dg.hvp(model, (point,), (Y,))
+        dg.hessian(model)(point)
+    assert taken()
+    for derive in (lambda x: dg.hvp(model, (x,), (Y,)), dg.hessian(model)):
+        with pytest.raises(ArithmeticError, match="below zero"):
+            derive(-point)
+
+
+def test_a_hessian_that_gains_from_threads_goes_to_them(taken, monkeypatch):
+    """A program with large arrays, and of some time, serves one entry alone."""
+    model = dg.delayed(decay)
+
+    def fun(x):
+        return model(x, 0.5) + model(x, 1.5)
+
+    expected = dg.hessian(fun)(X)
+    for _ in range(30):
+        dg.hessian(fun)(X)
+    before = taken()
+    assert_same(dg.hessian(fun)(X), expected)
+    assert taken() == before + len(X)
+    monkeypatch.setattr(hessian, "LARGE", 1)
+    monkeypatch.setattr(hessian, "TASK_SECONDS", 0.0)
+    assert_same(dg.hessian(fun)(X), expected)
+    assert taken() == before + len(X) + 1
+
+
+class Heard(observers.Observer):
+    sees_tasks = False
+
+    def __init__(self):
+        self.values, self.calls = [], []
+
+    def evaluated(self, evaluation):
+        self.values.append(evaluation.value)
+        self.calls.append(evaluation.calls)
+
+
+def test_observers_hear_of_models_and_of_no_value(taken):
+    for _ in range(30):
+        dg.hvp(objective, (X, Y), (Y, X))
+    before, heard = taken(), Heard()
+    with observers.observed_by(heard):
+        dg.hvp(objective, (X, Y), (Y, X))
+    assert taken() == before + 1
+    assert heard.values == [None]
+    assert heard.calls[0]["decay"] == 2
+
+
+# -------------------------------------------------------------------------------- auxiliaries
+
+
+def test_auxiliaries_have_the_bits_and_types_of_the_graph(taken):
+    model = dg.delayed(decay)
+
+    def fun(x, y):
+        value = model(x, 0.5)
+        square = dg.delayed(np.square)(y)
+        aux = {"value": value, "text": "fit", 3: None, "list": [square, y, 1.5, (True, 2)]}
+        return value * 2.0 + model(y, 1.5), aux
+
+    for options in ({}, {"out": (np.empty(5), np.empty(5))}):
+        gradient = dg.value_and_grad(fun, (0, 1), has_aux=True, **options)
+        expected = dg.value_and_grad(fun, (0, 1), has_aux=True)(X, Y)
+        before = taken()
+        for _ in range(30):
+            result = gradient(X, Y)
+            assert_same(result, expected)
+            assert repr(result) == repr(expected)
+            for array in arrays_in(result[0]):
+                assert not any(np.shares_memory(array, other) for other in (X, Y))
+                array[...] = np.nan
+            result[0][1]["list"].append("changed")
+        assert taken() > before
+
+
+class Report:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize("make", [Report, lambda value: np.ones(2)])
+def test_an_auxiliary_that_may_be_changed_is_made_anew(make, taken):
+    model = dg.delayed(decay)
+
+    def fun(x):
+        return model(x, 0.5) + model(x, 1.5), make(3.0)
+
+    gradient = dg.value_and_grad(fun, has_aux=True)
+    objects = [gradient(X)[0][1] for _ in range(30)]
+    assert len(set(map(id, objects))) == 30
+    assert not taken()
+
+
+def test_values_of_auxiliaries_are_recorded_in_runs(taken):
+    gradient = dg.value_and_grad(lambda x: (objective(x, x), 1), has_aux=True)
+    for _ in range(30):
+        (expected, _), _ = gradient(X)
+    before = taken()
+    with dg.record("fit") as run:
+        gradient(X)
+        dg.hvp(objective, (X, Y), (Y, X))
+    assert taken() > before
+    assert [row.value for row in run.shown] == [expected]
