@@ -10,7 +10,8 @@ from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.models.duals import Dual
 from daskgrad.autodiff.models.local_jacobians import LocalJacobian, unit_slopes
 from daskgrad.autodiff.models.model import Model
-from daskgrad.autodiff.values.descriptions import describe, imported, require_choice
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.values.descriptions import describe, imported, is_integer, require_choice
 from daskgrad.autodiff.values.slopes import Left
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
@@ -22,6 +23,7 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.derivatives.jvp import blocks, submatrices
+from daskgrad.derivatives.objectives import RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
@@ -108,14 +110,23 @@ def jacobian(
     if sparse:
         imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
 
+    is_plain = mode == "auto" and not sparse
+    options = fun, name, np.ravel(argnums), is_integer(argnums)
+    objective = objective_of(RecordedJacobian, *options) if is_plain else None
+
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        arguments = None if objective is None else objective.positional(args, kwargs)
+        if objective is None or arguments is None:
+            return by_graph(*args, **kwargs)
+        return objective.call(arguments, lambda: by_graph(*args, **kwargs))
+
+    def by_graph(*args: Any, **kwargs: Any) -> Any:
         recorded = RecordedFunction(fun, name, argnums, args)
         graph = recorded.graph(**kwargs)
-        used = {node.root for node in graph.active if isinstance(node, Variable)}
-        warn_of_independent([v.name for v in recorded.variables if v not in used], name)
+        warn_of_independent(independent_of(graph, recorded.variables), name)
         argument = as_argnums([args[number] for number in recorded.numbers], argnums)
         if mode == "auto":
-            dual = value_and_slopes(graph, recorded.variables)
+            dual = value_and_slopes(graph, recorded.variables, lambda g: evaluate_graph(g)[0])
             if dual is not None:
                 require_one_kind(dual.value, argument, name)
                 return blocks(dual, argument, sparse)
@@ -129,6 +140,33 @@ def jacobian(
         return pull_rows(recorded, held, argument, sparse)
 
     return document(jacobian_of, fun, "jacobian")
+
+
+class RecordedJacobian(RecordedObjective):
+    """A Jacobian by the Jacobians of the models; option: whether it is of one argument."""
+
+    derivative = "Jacobian"
+
+    def results(self, args: tuple) -> Any:
+        fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
+        recorded = RecordedFunction(fun, name, numbers, args, True)
+        graph = recorded.graph()
+        if independent_of(graph, recorded.variables):
+            raise Unrecordable("the output does not depend on an argument")
+        dual = value_and_slopes(graph, recorded.variables, lambda graph: self.evaluated(graph)[0])
+        if dual is None:
+            raise Unrecordable("products along the whole graph are quicker")
+        arguments = [args[number] for number in numbers]
+        (is_bare,) = self.objective.options
+        argument = arguments[0] if is_bare else tuple(arguments)
+        require_one_kind(dual.value, argument, name)
+        return blocks(dual, argument, False)
+
+
+def independent_of(graph: Graph, variables: Sequence[Variable]) -> list[str]:
+    """The names of variables that do not matter to the output."""
+    used = {node.root for node in graph.active if isinstance(node, Variable)}
+    return [variable.name for variable in variables if variable not in used]
 
 
 def require_one_kind(value: Any, argument: Any, name: str) -> None:
@@ -209,7 +247,9 @@ class SlopesAlongGraph(Tangents):
         return UNIT(variable, first)
 
 
-def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None:
+def value_and_slopes(
+    graph: Graph, variables: Sequence[Variable], evaluate: Callable[[Graph], Dual]
+) -> Dual | None:
     """The value with its slopes; ``None`` if products along the whole graph are quicker: if a model
     takes more than half as many, or a node is no plain call."""
     if graph.output not in graph.active or not all(map(has_structure, graph.active)):
@@ -217,7 +257,7 @@ def value_and_slopes(graph: Graph, variables: Sequence[Variable]) -> Dual | None
     most = FEW
     while True:
         node = SlopesAlongGraph(graph, variables, most).dual(graph.output)
-        dual = evaluate_graph(Graph(node, []))[0]
+        dual = evaluate(Graph(node, []))
         products = [leaf.products for leaf in flatten(dual.tangents)[0] if type(leaf) is Left]
         if not products:
             return dual

@@ -23,11 +23,12 @@ from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.watch import MODELS, References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
+from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import FlatArguments
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import Arrived, evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
-from daskgrad.derivatives.recording import gather_gradients, shown_name
+from daskgrad.derivatives.recording import RecordedFunction, gather_gradients, shown_name
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
 from daskgrad.graph.expressions import ExpressionNode
@@ -61,8 +62,14 @@ MODELS[DelayedModel] = parts_of_model
 
 def objective_of(kind: "type[RecordedObjective]", fun: Any, *options: Any) -> "Objective | None":
     """A derivative of a function; None for a model that is not compiled."""
-    is_compiled = type(fun) is not DelayedModel or parts_of_model(fun)[1]
+    watched = watched_of(fun)
+    is_compiled = type(watched) is not DelayedModel or parts_of_model(watched)[1]
     return Objective(kind, fun, *options) if is_compiled else None
+
+
+def watched_of(fun: Any) -> Any:
+    """The user's function, of a function that the package has put around it."""
+    return getattr(fun, "daskgrad_watched", fun)
 
 
 class Objective:
@@ -82,8 +89,11 @@ class Objective:
     ):
         self.kind, self.fun, self.name = kind, fun, name
         self.numbers, self.options = tuple(map(int, numbers)), options
-        self.daskgrad_pushed = (fun, kind.derivative, self.numbers, *options)
-        self.is_vouched = type(fun) is DelayedModel and fun.model.backend == "compiled"
+        self.watched: Any = watched_of(fun)
+        is_whole = self.watched is fun
+        self.daskgrad_pushed = (self.watched, kind.derivative, is_whole, self.numbers, *options)
+        is_model = type(self.watched) is DelayedModel
+        self.is_vouched = is_model and self.watched.model.backend == "compiled"
         self._known: tuple[Any, Any, Any] = UNKNOWN  # programs, their watch, and its own
         self._calls = 0
 
@@ -141,11 +151,11 @@ class Objective:
         watch, self._known = programs.watch, UNKNOWN
         if watch is not None and not watch.has_changed():
             self._calls += 1
-            if watch.of() is self.fun:
+            if watch.of() is self.watched:
                 self._known = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                self._known = programs, watch, References(self.fun, watch.room, self.is_vouched)
+                self._known = programs, watch, References(self.watched, watch.room, self.is_vouched)
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:
@@ -174,7 +184,7 @@ class RecordedObjective:
         self.calls: Counter[str] = Counter()
 
     def __call__(self, *args: Any) -> Any:
-        if catches(self.objective.fun):  # and may handle errors that boxes raise
+        if catches(self.objective.watched):  # and may handle errors that boxes raise
             raise Unrecordable("it catches exceptions")
         before, structure = flatten(args)
         results = self.results(args)
@@ -224,6 +234,17 @@ class RecordedObjective:
                 count = len(items.firsts) if items.slices else sum(items.sizes)
                 if kinds != {Source} or count > MOST_ITEMS:
                     raise Unrecordable(f"the sum over {node.name!r} has other or many items")
+
+
+class RecordedValue(RecordedObjective):
+    """A value; its arguments have no derivatives here."""
+
+    derivative = "value"
+
+    def results(self, args: tuple) -> Any:
+        fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
+        graph = RecordedFunction(fun, name, numbers, args, True).graph()
+        return map_leaves(strong, self.evaluated(Graph(graph.output, []))[0])
 
 
 def calls_of_models(graph: Graph) -> Counter[str]:

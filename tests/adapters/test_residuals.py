@@ -1,10 +1,13 @@
 """Functions with many values, with SciPy's least squares and roots."""
 
+import dask
 import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse.linalg
-from numpy.testing import assert_allclose
+from fuzzers import ticking
+from numpy.testing import assert_allclose, assert_array_equal
+from probes import objective_of
 
 import daskgrad as dg
 
@@ -45,6 +48,29 @@ def test_values_are_joined_in_order_and_the_jacobian_has_a_row_a_value(adapted):
     assert isinstance(operator, scipy.sparse.linalg.LinearOperator)
     assert_allclose(operator @ np.eye(4), matrix)
     assert_allclose(operator.T @ np.eye(4), matrix.T)
+
+
+def test_programs_have_the_bits_of_graphs_and_see_what_changes(monkeypatch):
+    ticking(monkeypatch)
+    target = np.array([1.0, 2.0, 3.0])
+    model = dg.delayed(lambda a, b, target: a * np.exp(-b) - target)
+
+    def fun(p):
+        return {"x": model(p["a"], p["b"], target), "y": [p["a"] * 2.0, square(p["a"])]}
+
+    residuals, x, _ = dg.adapters.flat_residuals(fun, TREE)
+    with dask.config.set({"daskgrad.compile": False}):
+        expected = residuals(x), residuals.jacobian(x), residuals.sparse_jacobian(x).toarray()
+    for _ in range(30):
+        results = residuals(x), residuals.jacobian(x)
+        for result, first in zip(results, expected, strict=False):
+            assert_array_equal(result, first, strict=True)
+            result[...] = np.nan
+    assert_array_equal(expected[1], expected[2])
+    for programs in (residuals._value._find(), objective_of(residuals._jacobian)._find()):
+        assert programs.has_programs()
+    target = np.zeros(3)
+    assert_array_equal(residuals(x)[:3], TREE["a"] * np.exp(-TREE["b"]))
 
 
 SOLVERS = {

@@ -1,4 +1,4 @@
-"""Tangents, Hessian-vector products, Hessians and auxiliaries of objectives that are programs."""
+"""Tangents, Hessian-vector products, Hessians, Jacobians and auxiliaries that are programs."""
 
 import dask
 import numpy as np
@@ -6,6 +6,8 @@ import pytest
 from comparisons import assert_same
 from fuzzers import ticking
 from numpy.testing import assert_allclose
+from test_jacobian import FUNCTIONS, GRID, STRUCTURES
+from test_jacobian import X as ENTRIES
 from test_objectives import CALLS, WITHOUT, A, X, arrays_in
 
 import daskgrad as dg
@@ -61,8 +63,10 @@ DERIVATIVES = {
     "hvp": lambda fun, args, argnums: dg.hvp(fun, args, along(args)),
     "jvp": lambda fun, args, argnums: dg.jvp(fun, args, along(args)),
     "hessian": lambda fun, args, argnums: dg.hessian(fun, argnums)(*args),
+    "jacobian": lambda fun, args, argnums: dg.jacobian(fun, argnums)(*args),
 }
-CASES = [(d, n) for d in DERIVATIVES for n in CALLS if (d, n) != ("hessian", "complex numbers")]
+MIXED = {("hessian", "complex numbers"), ("jacobian", "complex numbers")}
+CASES = [(d, n) for d in DERIVATIVES for n in CALLS if (d, n) not in MIXED]
 
 
 @pytest.mark.parametrize(("derivative", "name"), CASES)
@@ -79,8 +83,44 @@ def test_the_bits_and_types_are_those_of_the_tape(derivative, name, taken):
             assert array.flags.writeable
             assert not any(np.shares_memory(array, other) for other in others)
             array[...] = np.nan
-    has_program = name not in WITHOUT and (derivative, name) != ("hessian", "nothing")
-    assert bool(taken()) == has_program
+    if derivative != "jacobian":  # values of one number are pulled back
+        has_program = name not in WITHOUT and (derivative, name) != ("hessian", "nothing")
+        assert bool(taken()) == has_program
+
+
+WITHOUT_STRUCTURE = {"fan", "sum", "number", "recomputed", "few values", "a bottleneck", "a number"}
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *STRUCTURES])
+def test_jacobians_have_the_bits_of_the_graph(name, taken):
+    fun, *_ = (FUNCTIONS | STRUCTURES)[name]
+    point = ENTRIES if name in FUNCTIONS else GRID
+    with dask.config.set({"daskgrad.compile": False}):
+        points = [point, 0.5 - point, np.zeros_like(point)]
+        expected = [dg.jacobian(fun)(x) for x in points]
+    for number in range(60):
+        result = dg.jacobian(fun)(points[number % 3])
+        assert_same(result, expected[number % 3])
+        assert result.flags.writeable
+        result[...] = np.nan
+    assert bool(taken()) == (name not in WITHOUT_STRUCTURE)
+
+
+def test_jacobians_of_trees_of_several_arguments(taken):
+    def fun(p, y):
+        return {"a": model(p["a"], y), "b": [model(y, p["b"]), p["b"]]}
+
+    model = dg.delayed(lambda x, y: np.sin(x) * y)
+    args = {"a": X, "b": 0.5, "n": 3}, Y
+    with dask.config.set({"daskgrad.compile": False}):
+        expected = dg.jacobian(fun, (0, 1))(*args)
+    for _ in range(30):
+        result = dg.jacobian(fun, (0, 1))(*args)
+        assert_same(result, expected)
+        assert repr(result) == repr(expected)
+    assert taken()
+    with pytest.warns(UserWarning, match="does not depend on 'y'"):
+        dg.jacobian(lambda x, y: model(x, x), (0, 1))(X, Y)
 
 
 def decay(x, rate):
@@ -101,7 +141,8 @@ def objective(x, y):
 def in_both_orders(fun):
     """Derivatives by programs at last, and by graphs alone."""
     args = (X, Y)
-    for derive in DERIVATIVES.values():
+    for name in ("hvp", "jvp", "hessian"):
+        derive = DERIVATIVES[name]
         results = [derive(fun, args, (0, 1)) for _ in range(30)]
         with dask.config.set({"daskgrad.compile": False}):
             yield results, derive(fun, args, (0, 1))

@@ -27,6 +27,7 @@ from daskgrad.autodiff.values.slopes import (
     stacked,
     taken_rows,
     widths,
+    with_zeros,
 )
 from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.autodiff.values.vectors import unit
@@ -156,18 +157,19 @@ class LocalCall:
         """For each output an array with a row a colour, the sum of that colour's columns."""
         seeds = []
         for (matrix, local), leaf in zip(parts, self._inputs, strict=True):
-            dense = np.zeros((count, len(matrix.ends)), np.result_type(leaf))
             used = colours[local] >= 0
-            dense[colours[local][used], matrix.rows[used]] = matrix.values[used]
-            seeds.append(dense.reshape(count, *matrix.shape))
-        leaves = [self._outputs[place] for place in self._places]
-        sums = [np.empty((count, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
+            places = colours[local][used], matrix.rows[used]
+            dense = with_zeros(matrix.values[used], places, (count, len(matrix.ends)))
+            seeds.append(dense.astype(np.result_type(leaf)).reshape(count, *matrix.shape))
+        rows: list[list[Any]] = [[] for _ in self._places]
         for colour in range(count):
             columns = frozenset(np.flatnonzero(colours == colour).tolist())
             tangents = push([dense[colour] for dense in seeds], columns)
-            for products, place in zip(sums, self._places, strict=True):
-                products[colour] = np.ravel(tangents[place])
-        return sums
+            for products, place in zip(rows, self._places, strict=True):
+                products.append(np.ravel(tangents[place]))
+        leaves = [self._outputs[place] for place in self._places]
+        none = [np.empty((0, np.size(leaf)), np.result_type(leaf)) for leaf in leaves]
+        return [np.stack(r) if r else empty for r, empty in zip(rows, none, strict=True)]
 
     def _pulled(self, parts: Parts, count: int) -> list[Any]:
         """For each output an array with a row a column, by its pullback."""

@@ -169,7 +169,7 @@ class Whole(Programs):
             self.impurity = "it changes its arguments"
             return result
         if kinds not in self._known and len(self._known) < MOST_KINDS:
-            self._known[kinds] = self._find(fun, args, leaves, out, result[1])
+            self._known[kinds] = self._find(fun, args, leaves, out, result)
         known = self._known.get(kinds)
         if known is None:
             return result
@@ -223,10 +223,10 @@ class Whole(Programs):
         return None
 
     def _find(
-        self, fun: Any, args: tuple, leaves: Sequence[Any], out: Any, gradient: Any
+        self, fun: Any, args: tuple, leaves: Sequence[Any], out: Any, result: Any
     ) -> KnownArguments | None:
         """The entry and inputs of arguments like these, if programs may take them."""
-        if out is not None and flatten(out)[1] != flatten(gradient)[1]:
+        if out is not None and flatten(out)[1] != flatten(result[1])[1]:
             return None
         layout = fun.layout(args)
         signature = signature_of(layout, self.looks)

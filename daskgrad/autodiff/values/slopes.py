@@ -120,11 +120,16 @@ def chained(outer: Slopes, inner: Slopes) -> Slopes:
 
 def dense_block(slopes: Slopes, first: int, last: int) -> np.ndarray:
     """The columns from ``first`` to ``last``, with their zeros."""
-    dense = np.zeros((len(slopes.ends), last - first), slopes.values.dtype)
     is_within = (first <= slopes.columns) & (slopes.columns < last)
-    columns = slopes.columns[is_within] - first
-    dense[slopes.rows[is_within], columns] = slopes.values[is_within]
-    return dense
+    places = slopes.rows[is_within], slopes.columns[is_within] - first
+    return with_zeros(slopes.values[is_within], places, (len(slopes.ends), last - first))
+
+
+def with_zeros(values: Any, places: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> Any:
+    """Values at their places in an array of zeros; they may be in a box."""
+    order = np.full(shape, len(values))
+    order[places] = np.arange(len(values))
+    return np.concatenate([values, np.zeros(1, values.dtype)])[order]
 
 
 def sparse_block(slopes: Slopes, first: int, last: int) -> Any:
