@@ -27,7 +27,7 @@ from daskgrad.tasks.keys import Stage, key_parts
 from daskgrad.tasks.task_functions import REFERENCES
 from daskgrad.tasks.task_graph import TaskGraph, Where
 
-RUN = 16  # blocks of differentiated items: their cotangents are put into one array then
+RUN = 64  # blocks of differentiated items: their cotangents are put into one array then
 
 
 @carrier
