@@ -14,7 +14,6 @@ import numpy as np
 
 from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
@@ -23,7 +22,7 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
 )
 from daskgrad.autodiff.programs.store import Entry, Programs
-from daskgrad.autodiff.programs.watch import References
+from daskgrad.autodiff.programs.watch import References, is_users
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
@@ -109,13 +108,14 @@ class Whole(Programs):
     ordinary way of so many seconds.
     """
 
-    def _start(self, watch: References | None, impurity: str | None) -> None:
-        if watch is not None and not self._is_vouched:
-            names = watch.of_package - USED or watch.names & RUNS
-            impurity = impurity or (f"it uses {min(names)!r}" if names else None)
-        super()._start(watch, impurity)
+    def _start(self, watch: References | None) -> None:
+        super()._start(watch)
         self._known: dict[Any, KnownArguments | None] = {}
         self._least: dict[Any, float] = {}  # seconds of the ordinary way
+
+    def _impurity(self, watch: References) -> str | None:
+        names = watch.of_package - USED or watch.names & RUNS
+        return super()._impurity(watch) or (f"it uses {min(names)!r}" if names else None)
 
     def call(
         self,
@@ -162,7 +162,8 @@ class Whole(Programs):
             return otherwise()
         ways = 0 if known is None else len(known.entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
-        result = on_tapes(otherwise) if is_compared else otherwise()
+        with self._path_of(None if known is None else known.entry) as path:
+            result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
         if not are_unchanged(args, kinds, leaves):
@@ -183,7 +184,7 @@ class Whole(Programs):
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = partial(fun.layout, args)
-            self._count(fun.recorded(least), entry, layout, outputs, None, seconds)
+            self._count(fun.recorded(least), entry, layout, outputs, None, seconds, path)
         return result
 
     def _by_program(
@@ -260,11 +261,6 @@ def is_without_blas(constant: Any) -> bool:
     if not callable(constant) or isinstance(constant, np.ufunc | type):
         return True
     return isinstance(getattr(constant, "__self__", None), np.ufunc) or constant in PLAIN
-
-
-def is_users(constant: Any) -> bool:
-    module = getattr(constant, "__module__", None)
-    return callable(constant) and module is not None and not is_of_library(module)
 
 
 def require_separate(arrays: Sequence[Any], leaves: Sequence[Any]) -> None:
