@@ -13,7 +13,7 @@ from typing import Any
 from daskgrad.autodiff.programs.purity import Ran, is_lasting
 
 MACHINERY = {*sys.stdlib_module_names, "dask", "distributed", "tlz", "toolz", "cloudpickle"}
-MACHINERY |= {"optree"}  # modules that this package calls, too
+MACHINERY |= {"optree", "threadpoolctl"}  # modules that this package calls, too
 OURS, LIBRARY, SHARED, USERS = "this package", "a library", "machinery", "the user's"
 
 

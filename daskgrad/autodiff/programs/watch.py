@@ -40,6 +40,7 @@ from daskgrad.autodiff.programs.purity import (
     read,
 )
 from daskgrad.autodiff.tape.operands import is_open
+from daskgrad.autodiff.tape.rule_calls import RecordedRun
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import flatten
 
@@ -528,17 +529,17 @@ def count_attributes(reference: Callable[[], Any]) -> int:
 def impurity_of_called(constants: Any) -> str | None:
     """Why a program may differ from its model if it calls functions of the user's, which take any
     way at each call."""
-    called = [fun for fun in flatten(constants)[0] if is_users(fun)]
-    return next(filter(None, [References(fun).impurity for fun in called]), None)
+    leaves = [x.function if type(x) is RecordedRun else x for x in flatten(constants)[0]]
+    called = list(filter(has_code_of_users, leaves))
+    return next(filter(None, [References(thing).impurity for thing in called]), None)
 
 
-def is_users(thing: Any) -> bool:
-    """Whether a program that has this constant calls a function of the user's."""
-    while type(thing) is partial:
-        thing = thing.func
-    module = getattr(thing, "__module__", None)
-    is_of_others = module is not None and not is_of_library(module)
-    return is_rule(thing) or (callable(thing) and is_of_others)
+def has_code_of_users(thing: Any) -> bool:
+    """Whether a function, or an object, runs code of the user's where it is an operand."""
+    if type(thing) is partial:
+        return any(map(has_code_of_users, flatten((thing.func, thing.args, thing.keywords))[0]))
+    is_named = isinstance(thing, types.FunctionType | types.MethodType | type)
+    return is_rule(thing) or not is_lasting((thing if is_named else type(thing)).__module__)
 
 
 def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tuple) -> bool:

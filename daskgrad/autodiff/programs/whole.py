@@ -14,6 +14,7 @@ import numpy as np
 
 from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
@@ -22,7 +23,7 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
 )
 from daskgrad.autodiff.programs.store import Entry, Programs
-from daskgrad.autodiff.programs.watch import References, is_users
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
@@ -261,6 +262,11 @@ def is_without_blas(constant: Any) -> bool:
     if not callable(constant) or isinstance(constant, np.ufunc | type):
         return True
     return isinstance(getattr(constant, "__self__", None), np.ufunc) or constant in PLAIN
+
+
+def is_users(constant: Any) -> bool:
+    module = getattr(constant, "__module__", None)
+    return callable(constant) and module is not None and not is_of_library(module)
 
 
 def require_separate(arrays: Sequence[Any], leaves: Sequence[Any]) -> None:
