@@ -239,9 +239,11 @@ class Programs:
 
     def _wait(self, fun: Callable, entry: Entry) -> None:
         """Puts off the next look at a kind of calls whose path is impure, and at all if no kind has
-        programs."""
+        programs; the next call may go another way."""
+        is_first = entry.patience == 1
         entry.patience = min(2 * entry.patience, LONGEST)
-        if not self.has_programs():
+        entry.calls = self.price * entry.patience if is_first else 0
+        if not (is_first or self.has_programs()):
             self._patience = max(self._patience, PAUSE)
             self.look_at(fun, again=True)
 
@@ -319,7 +321,6 @@ class Programs:
             return
         if is_last and self.by_path and not self._is_known(entry, path):
             if self._judge(fun, entry, path) is not None:
-                entry.calls = 0
                 self._wait(fun, entry)
         elif is_last and not (self.by_path and entry.watch.has_changed()):
             entry.calls, entry.refusal = 0, "another thread makes its program"
