@@ -14,7 +14,7 @@ from daskgrad.autodiff.programs.purity import Ran, is_lasting
 
 MACHINERY = {*sys.stdlib_module_names, "dask", "distributed", "tlz", "toolz", "cloudpickle"}
 MACHINERY |= {"optree", "threadpoolctl"}  # modules that this package calls, too
-OURS, LIBRARY, SHARED, USERS = "this package", "a library", "machinery", "the user's"
+OTHERS, SHARED, USERS = "a library's", "the machinery's", "the user's"
 
 
 class Path:
@@ -49,16 +49,15 @@ class Path:
 
     def _enter(self, frame: types.FrameType, event: str, argument: Any) -> Callable | None:
         kind = kind_of_module(frame.f_globals.get("__name__"))
-        if kind is OURS or kind is LIBRARY:
+        if kind is OTHERS:
             return None
-        code = frame.f_code
-        if kind is SHARED:
-            if not is_called_by_users(frame):
-                self._unseen.add(code)
-                return None
-        elif frame.f_back is not None and frame.f_back.f_trace is not None:
-            if not code.co_qualname.startswith("__create_fn__."):  # of a dataclass
-                self.called.add(code)
+        code, caller = frame.f_code, frame.f_back
+        is_called_by_noted = caller is not None and caller.f_trace is not None
+        if kind is SHARED and not is_called_by_noted:
+            self._unseen.add(code)
+            return None
+        if kind is USERS and is_called_by_noted and not is_of_dataclass(code):
+            self.called.add(code)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._notes.get(code) or self._note_for(code)
 
@@ -82,18 +81,11 @@ def kind_of_module(name: Any) -> str:
     if not isinstance(name, str):
         return USERS
     first = name.split(".")[0]
-    if first == "daskgrad":
-        return OURS
     if is_lasting(name) or first.startswith("namedtuple_"):
-        return LIBRARY
+        return OTHERS
     return SHARED if first in MACHINERY else USERS
 
 
-def is_called_by_users(frame: types.FrameType) -> bool:
-    """Whether a function of the user's calls this one, perhaps through libraries."""
-    back = frame.f_back
-    while back is not None and back.f_trace is None:
-        if kind_of_module(back.f_globals.get("__name__")) is not LIBRARY:
-            return False
-        back = back.f_back
-    return back is not None
+def is_of_dataclass(code: types.CodeType) -> bool:
+    """Whether ``dataclass`` made a function."""
+    return code.co_qualname.startswith("__create_fn__.")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.programs.paths import Path
+from daskgrad.autodiff.programs.paths import Path, is_of_dataclass
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
     COMPARISONS,
@@ -465,7 +465,7 @@ def operators_of(kind: Any) -> set[str]:
 def is_generated(fun: Any) -> bool:
     """Whether ``dataclass`` made a method: it compares, hashes or shows the fields."""
     code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
-    return code is not None and code.co_qualname.startswith("__create_fn__.")
+    return code is not None and is_of_dataclass(code)
 
 
 def is_of_users(ufunc: np.ufunc) -> bool:

@@ -538,6 +538,17 @@ def counts(is_by_data):
     return make
 
 
+def counts_in_global(condition):
+    def make():
+        names = {"np": np, "HELD": [0], "__name__": "a_module"}
+        text = ["def model(x):", "    if x.ndim > 1: print('matrix')"]
+        text += ["    held = HELD", f"    if {condition}: held[0] += 1"]
+        exec("\n".join([*text, "    return np.sum(x) * held[0]"]), names)
+        return names["model"]
+
+    return make
+
+
 def counts_in_object():
     class Counter:
         count = 0
@@ -744,6 +755,20 @@ def logs_by_other_levels():
     return model
 
 
+def asks_a_class():
+    class Weights:
+        def __class_getitem__(cls, number):
+            print("weight")
+            return number
+
+    def model(x):
+        if x.ndim > 1:
+            print("matrix")
+        return np.sum(x) * Weights[2.0]
+
+    return model
+
+
 def sets_a_tracer(x):
     sys.settrace(lambda *_: None)
     sys.settrace(None)
@@ -758,6 +783,10 @@ LOUD = {
     "a clock": Row(lambda: lambda x: np.sum(x) * (time.time() > 0.0), False),
     "a count": Row(counts(False), False),
     "a count for some data": Row(counts(True), None, sometimes_negative),
+    "a count in a global": Row(counts_in_global("True"), False),
+    "a count in a global for some data": Row(
+        counts_in_global("x[0] < 0.0"), None, sometimes_negative
+    ),
     "a count in an object": Row(counts_in_object, False),
     "a thread": Row(lambda: in_thread, False),
     "a pool of threads": Row(lambda: in_pool, False),
@@ -778,6 +807,7 @@ LOUD = {
     "a callback": Row(with_callback, False, sometimes_negative),
     "an operand": Row(with_operand, False, sometimes_negative),
     "a log of two levels": Row(logs_by_other_levels, False),
+    "a class that is indexed": Row(asks_a_class, False),
     "a tracer": Row(lambda: sets_a_tracer, False),
     "many names": Row(many_names_that_print, False),
 }
