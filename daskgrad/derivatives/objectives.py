@@ -155,7 +155,8 @@ class Objective:
                 self._known = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                self._known = programs, watch, References(self.watched, watch.room, self.is_vouched)
+                alike = References(self.watched, watch.room, self.is_vouched, watch.ran)
+                self._known = programs, watch, alike
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:

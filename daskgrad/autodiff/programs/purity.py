@@ -10,7 +10,7 @@ import builtins
 import dis
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain, pairwise, takewhile
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
 LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
-STANDARD = frozenset("math cmath operator itertools functools collections typing numbers".split())
+STANDARD = frozenset("math cmath operator itertools functools _functools".split())
+STANDARD |= frozenset("collections typing numbers".split())
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's
 BUILTINS = {
     *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
@@ -68,6 +69,7 @@ DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 Paths = dict[str, set[tuple[str, ...]]]
+Ran = dict[types.CodeType, set[int] | None]  # the offsets of instructions; None for all of them
 
 
 class Code(NamedTuple):
@@ -85,9 +87,52 @@ class Code(NamedTuple):
     imports: bool
 
 
+def read(code: types.CodeType, ran: Ran | None = None) -> Code:
+    """Reads the instructions that ran; of code that did not, all of them."""
+    if ran is None or ran.get(code) is None:
+        return read_text(code)
+    return code_of(code, [instructions_in(*part) for part in parts_that_ran(code, ran)])
+
+
 @lru_cache(1024)
-def read(code: types.CodeType) -> Code:
-    bodies = [[*dis.get_instructions(part)] for part in codes_in(code)]
+def read_text(code: types.CodeType) -> Code:
+    return code_of(code, [instructions_in(part) for part in codes_in(code)])
+
+
+def parts_that_ran(
+    code: types.CodeType, ran: Ran | None
+) -> Iterator[tuple[types.CodeType, set[int] | None]]:
+    """The code of a function, and of functions that it has made, with what ran of it."""
+    offsets = None if ran is None else ran.get(code)
+    if offsets is None:
+        yield from [(part, None) for part in codes_in(code)]
+        return
+    yield code, offsets
+    for op in instructions_in(code, offsets):
+        if isinstance(op.argval, types.CodeType):
+            yield from parts_that_ran(op.argval, ran)
+
+
+def instructions_in(code: types.CodeType, offsets: set[int] | None = None) -> list[dis.Instruction]:
+    """The instructions at offsets; a long argument is in those before an instruction."""
+    instructions, has_begun = [], False
+    for op in dis.get_instructions(code):
+        has_begun = has_begun or offsets is None or op.offset in offsets
+        if has_begun:
+            instructions.append(op)
+        has_begun = has_begun and op.opname == "EXTENDED_ARG"
+    return instructions
+
+
+def merge(ran: Ran, more: Ran) -> Ran:
+    """Adds the instructions that ran in another call."""
+    for code, offsets in more.items():
+        known = ran.get(code, offsets)
+        ran[code] = None if known is None or offsets is None else known | offsets
+    return ran
+
+
+def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -> Code:
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
     attributes = [op.argval for op in every if op.opname in ATTRIBUTES]

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
+from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
+from daskgrad.autodiff.programs.purity import merge
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
@@ -32,7 +34,7 @@ from daskgrad.autodiff.programs.signatures import (
     opened_layout,
     signature_of,
 )
-from daskgrad.autodiff.programs.watch import References
+from daskgrad.autodiff.programs.watch import References, impurity_of_called
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
@@ -44,6 +46,7 @@ CALLS = 10  # of the tape: the highest price of a program
 COLD = 6  # calls of a model that nobody vouched for, before its code is read
 SHARE_OF_WATCH = 0.2  # of a call's time, for comparisons of large arrays, which programs save
 BYTES_A_SECOND = 1e10  # of such comparisons
+PAUSE = 16  # calls after an impure path, at least
 LONGEST = 1024  # calls without a look at a model whose references have changed often
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
@@ -55,13 +58,15 @@ MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 @dataclass(slots=True, eq=False)
 class Entry:
     """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
-    that have programs, and the ``refusal`` of more; ``served``: items of sums, one by one;
-    ``batches``: programs of many items, by number of way and stacked inputs."""
+    that have programs, and the ``refusal`` of more; ``patience``: prices of the next program, after
+    impure paths; ``served``: items of sums, one by one; ``batches``: programs of many items, by
+    number of way and stacked inputs."""
 
     signature: Signature
     watch: References
-    refusal: str | None
     calls: int
+    refusal: str | None = None
+    patience: int = 1
     ways: list[Way] = field(default_factory=list)
     served: int = 0
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
@@ -75,7 +80,8 @@ class Entry:
 class Programs:
     """The programs of one function, by signature; it does not keep the function alive.
 
-    A model that nobody vouches for has programs only if its code is pure.
+    A model that nobody vouches for has programs only if its code is pure; if the text does not say
+    so (``by_path``), what runs of it.
     """
 
     def __init__(self, is_vouched: bool = True) -> None:
@@ -86,12 +92,14 @@ class Programs:
         self._patience = 1  # calls
         self._seconds = 0.0  # of the quickest of these calls
         self.looks = False  # whether the model looks at integers of NumPy's
-        self._start(None, None)
+        self.impurity_of_path: str | None = None  # the latest one that was judged
+        self._start(None)
 
-    def _start(self, watch: References | None, impurity: str | None) -> None:
-        self.impurity = impurity  # why there are no programs
+    def _start(self, watch: References | None) -> None:
+        self.impurity: str | None = None  # why there are no programs
+        self.by_path = watch is not None and bool(self._impurity(watch)) and not self._is_vouched
         self._entries: dict[Any, Entry] = {}
-        self._refusals: dict[Any, str | None] = {}  # of structures of arguments
+        self._followed: set[Any] = set()  # structures of arguments
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
         self.calls, self._next = 0, 1  # calls of programs, and the next one that is compared
@@ -127,10 +135,11 @@ class Programs:
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
         begin = clock.thread_seconds()
-        outputs, tape = trace(call, arrays)
+        with self._path_of(entry) as path:
+            outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or opened_layout(call.layout())  # noqa: E731
-        self._count(fun, entry, layout_of, outputs, tape, seconds)
+        self._count(fun, entry, layout_of, outputs, tape, seconds, path)
         return outputs, tape
 
     def _unseen(self, call: Callable[[], Any]) -> Any:
@@ -159,8 +168,11 @@ class Programs:
             if not self._is_vouched:  # its references may change at each call
                 self._cold = max(self._cold, self._patience - 1)
             room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
-            watch = References(pushed_function(fun), room, self._is_vouched)
-            self._start(watch, None if self._is_vouched else watch.impurity)
+            self._start(References(pushed_function(fun), room, self._is_vouched))
+
+    def _impurity(self, watch: References) -> str | None:
+        """Why calls may differ though no reference has changed."""
+        return watch.impurity
 
     def known_entry(self, signature: Signature | None) -> Entry | None:
         """The entry of a signature, if the caller knows that no reference has changed."""
@@ -171,20 +183,69 @@ class Programs:
         if entry is None or entry.watch is not watch:  # another thread has just looked
             if len(self._entries) == MOST_SIGNATURES:
                 return None
-            refusal = self._refusal_of(signature, watch)
+            if not self.by_path:
+                self._follow_arguments(signature, watch)
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
-            entry = self._entries[signature.key] = Entry(signature, watch, refusal, before)
+            entry = self._entries[signature.key] = Entry(signature, watch, before)
         return entry
 
-    def _refusal_of(self, signature: Signature, watch: References) -> str | None:
-        """Why no call with arguments of these classes is compiled."""
-        code = code_in(signature.key)
-        key = signature.structure, *code
-        if key not in self._refusals:
-            impurity = watch.follow_arguments(classes_in(signature.structure), code)
-            self._refusals[key] = None if self._is_vouched else impurity
-        return self._refusals[key]
+    def _follow_arguments(self, signature: Signature, watch: References) -> None:
+        """Has a watch see what the arguments' classes refer to, and functions among them."""
+        key = key_of_code(signature)
+        if key not in self._followed:
+            self._followed.add(key)
+            structure, *functions = key
+            is_pure = watch.follow_arguments(classes_in(structure), functions) is None
+            if not (is_pure or self._is_vouched or self.by_path):
+                self.by_path = True
+                for entry in self._entries.values():
+                    entry.ways, entry.batches = [], {}
+                self._nbytes, self._followed = 0, set()
+
+    # -------------------------------------------------------------------------------------- paths
+
+    def _is_last(self, entry: Entry) -> bool:
+        """Whether the next call without a program is the last one before there is one."""
+        is_time = entry.calls + 1 >= self.price * entry.patience
+        return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
+
+    def _path_of(self, entry: Entry | None) -> Path:
+        """A context for a call without a program, which notes its path if that will be judged."""
+        return Path(self.by_path and entry is not None and self._is_last(entry))
+
+    def _judge(self, fun: Callable, entry: Entry, path: Path) -> str | None:
+        """Why calls on a new path may differ; if they do not, the watch sees what it refers to."""
+        before = self.watch
+        assert before is not None
+        assert path.ran is not None
+        ran = path.ran if before.ran is None else merge(dict(before.read), path.ran)
+        watch = References(pushed_function(fun), before.room, False, ran)
+        followed, self._followed = self._followed, set()
+        for other in (entry, *[other for other in self._entries.values() if other.ways]):
+            self._follow_arguments(other.signature, watch)
+        self.impurity_of_path = impurity = self._impurity(watch) or watch.impurity_of(path)
+        if impurity is not None or before.has_changed():
+            self._followed = followed
+            return impurity
+        for other in self._entries.values():
+            other.watch = watch
+        self.watch = watch
+        return None
+
+    def _is_known(self, entry: Entry, path: Path) -> bool:
+        """Whether the watch sees all to which a path refers."""
+        return key_of_code(entry.signature) in self._followed and entry.watch.knows(path)
+
+    def _wait(self, fun: Callable, entry: Entry) -> None:
+        """Puts off the next look at a kind of calls whose path is impure, and at all if no kind has
+        programs; the next call may go another way."""
+        is_first = entry.patience == 1
+        entry.patience = min(2 * entry.patience, LONGEST)
+        entry.calls = self.price * entry.patience if is_first else 0
+        if not (is_first or self.has_programs()):
+            self._patience = max(self._patience, PAUSE)
+            self.look_at(fun, again=True)
 
     # ------------------------------------------------------------------------------------ calls
 
@@ -248,10 +309,20 @@ class Programs:
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
+        path: Path,
     ) -> None:
-        """Counts a call without a program, of so many seconds; makes a program if it is time."""
+        """Counts a call without a program, of so many seconds; makes a program if it is time.
+
+        The call after the first one on a path shows that it changes nothing to which it refers.
+        """
+        is_last = self._is_last(entry)
         entry.calls += 1
-        if entry.calls >= self.price and not entry.refusal and len(entry.ways) < MOST_WAYS:
+        if self.by_path and (path.ran is None or entry.watch is not self.watch):
+            return
+        if is_last and self.by_path and not self._is_known(entry, path):
+            if self._judge(fun, entry, path) is not None:
+                self._wait(fun, entry)
+        elif is_last and not (self.by_path and entry.watch.has_changed()):
             entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
@@ -278,7 +349,13 @@ class Programs:
         if computed > MOST_HELD:
             return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
+            with Path(self.by_path) as path:
+                way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
+            if self.by_path and not entry.watch.knows(path):
+                return "it goes another way while it is recorded"
+            called = impurity_of_called(list(way.program.constants.values()))
+            if self.by_path and called:
+                return called
             with np.errstate(all="ignore"), way.context or nullcontext():
                 results, residuals = way.program.forward(*inputs_of(layout, signature))
                 pulled = way.program.pull_examples(residuals)
@@ -334,6 +411,11 @@ class Programs:
         structure, order, _, kinds = signature.key
         entries = [(entry.signature.key, entry) for entry in list(self._entries.values())]
         return [entry for (s, o, _, k), entry in entries if (s, o, k) == (structure, order, kinds)]
+
+
+def key_of_code(signature: Signature) -> tuple:
+    """The structure of arguments, whose classes have code, and the functions among them."""
+    return signature.structure, *code_in(signature.key)
 
 
 def pushed_function(fun: Any) -> Callable:

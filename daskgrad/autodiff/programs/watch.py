@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.programs.paths import Path, is_of_dataclass
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
     COMPARISONS,
     OF_C,
+    Ran,
     impurity_of_builtin,
     impurity_of_library,
     impurity_of_path,
@@ -32,11 +34,15 @@ from daskgrad.autodiff.programs.purity import (
     is_primitive,
     is_read_only,
     makes_object,
+    merge,
+    parts_that_ran,
     path_of,
     read,
 )
 from daskgrad.autodiff.tape.operands import is_open
+from daskgrad.autodiff.tape.rule_calls import RecordedRun
 from daskgrad.autodiff.values.descriptions import function_name
+from daskgrad.autodiff.values.trees import flatten
 
 SMALL = 4096  # bytes of an array that is always watched
 FEW = 64  # elements of a list or dict
@@ -80,12 +86,16 @@ class References:
 
     ``impurity`` tells why two calls with the same arguments may differ though no reference has
     changed; it ends the walk if nobody vouched for the function. ``room``: bytes of larger arrays
-    that may be compared, too.
+    that may be compared, too. ``ran``: the instructions that count, if not all do; a function that
+    did not run may have run in another thread: all of it counts, and all to which it refers.
     """
 
-    def __init__(self, fun: Callable, room: float = 0, is_vouched: bool = False):
+    def __init__(
+        self, fun: Callable, room: float = 0, is_vouched: bool = False, ran: Ran | None = None
+    ):
         self.impurity: str | None = None
-        self.of, self.room = weakly(fun), room
+        self.of, self.room, self.ran = weakly(fun), room, ran
+        self.read: Ran = {}  # all instructions that were read
         self._same: list[tuple[Callable, Any]] = []  # a function, and the object that it returns
         self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
@@ -98,6 +108,7 @@ class References:
         self.of_package: set[str] = set()  # names of this package in the code
         self._builtins: set[str] = set()  # names of Python's own in the code
         self._seen: dict[int, Any] = {}
+        self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
         self._itself = object()  # no thing that is followed later
@@ -129,6 +140,26 @@ class References:
         self._walk([(constant, "an argument") for constant in constants])
         return self.impurity
 
+    def knows(self, path: Path) -> bool:
+        """Whether all that ran on a path was read."""
+        return (
+            path.ran is not None
+            and path.called <= self.read.keys()
+            and all(
+                [
+                    known is None or (offsets is not None and offsets <= known)
+                    for code, offsets in path.ran.items()
+                    for known in [self.read.get(code)]
+                ]
+            )
+        )
+
+    def impurity_of(self, path: Path) -> str | None:
+        """Why calls on a path may differ, of which nothing was known."""
+        unread = min([code.co_qualname for code in path.called - self.read.keys()], default=None)
+        reason = unread and f"it calls {unread!r}, to which it refers by no name"
+        return self.impurity or path.impurity or reason
+
     def _walk(self, things: Iterable[tuple[Any, str]]) -> None:
         for thing, name in things:
             self._follow(thing, name)
@@ -138,6 +169,12 @@ class References:
                 names = self.names - done
                 done |= names
                 self._follow_attributes(holder(), names)
+            if self._unrun:
+                unrun, self._unrun = tuple(self._unrun), []
+                inner = References(unrun, self._room)  # type: ignore[arg-type]
+                self._include(inner)
+                self.of_package |= inner.of_package
+                self._refuse(inner.impurity)
         self._seen = {}
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
@@ -198,14 +235,19 @@ class References:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
         is_same = partial(is_model, weakly(model), weakly(fun), model.model[1:])
         self._equal.append((is_same, True))
-        inner = References(fun, self._room, is_vouched)
+        inner = References(fun, self._room, is_vouched, None if is_vouched else self.ran)
+        self._include(inner)
+        return self._refuse(None if is_vouched else inner.impurity)
+
+    def _include(self, inner: "References") -> None:
+        """Watches what another walk has found."""
         self._room = inner._room
         self.names |= inner.names  # of its arguments, which are followed outside
         self._same += inner._same
         self._alike += inner._alike
         self._equal += inner._equal
+        merge(self.read, inner.read)
         self._kept.append(inner)
-        return self._refuse(None if is_vouched else inner.impurity)
 
     def _follow_array(self, array: Any, name: str) -> None:
         if array.dtype.hasobject:
@@ -254,6 +296,9 @@ class References:
             if fun.__module__.split(".")[0] == PACKAGE:
                 self.of_package.add(fun.__name__)
             return self._refuse(impurity_of_path(path_of(fun)))
+        if self.ran is not None and fun.__code__ not in self.ran:
+            self._unrun.append(fun)
+            return None
         self._functions += 1
         if self._functions > MOST:
             return self._refuse(f"it refers to more than {MOST} functions")
@@ -263,7 +308,8 @@ class References:
         self._follow_all([fun.__defaults__, fun.__kwdefaults__], fun.__name__)
         if vars(fun):
             self._holders.append((weakly(fun), set()))
-        code = read(fun.__code__)
+        code = read(fun.__code__, self.ran)
+        merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
         self.names |= code.attributes
         self._refuse(code.impurity)
         self._has_modules |= code.imports
@@ -369,10 +415,15 @@ class References:
                     self._follow_attributes(type(thing), MADE_BY)
                 if is_generated(fun):
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
-                elif value is not self._itself and value is not MISSING:
+                elif value is not self._itself and value is not MISSING and self._may_run(fun):
                     self._follow(value if fun is None else fun, name)
             if not is_of_class:
                 hiding.append(look)
+
+    def _may_run(self, method: Any) -> bool:
+        """Whether a method may have run: code that names one like it need not mean Python's."""
+        is_known = self.ran is None or method is None or method.__code__ in self.ran
+        return is_known or method.__globals__.get("__name__") not in sys.stdlib_module_names
 
 
 @lru_cache(1024)
@@ -414,7 +465,7 @@ def operators_of(kind: Any) -> set[str]:
 def is_generated(fun: Any) -> bool:
     """Whether ``dataclass`` made a method: it compares, hashes or shows the fields."""
     code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
-    return code is not None and code.co_qualname.startswith("__create_fn__.")
+    return code is not None and is_of_dataclass(code)
 
 
 def is_of_users(ufunc: np.ufunc) -> bool:
@@ -473,6 +524,22 @@ def attribute_in(reference: Callable[[], Any], name: str, otherwise: Any) -> Any
 
 def count_attributes(reference: Callable[[], Any]) -> int:
     return len(getattr(reference(), "__dict__", ()))
+
+
+def impurity_of_called(constants: Any) -> str | None:
+    """Why a program may differ from its model if it calls functions of the user's, which take any
+    way at each call."""
+    leaves = [x.function if type(x) is RecordedRun else x for x in flatten(constants)[0]]
+    called = list(filter(has_code_of_users, leaves))
+    return next(filter(None, [References(thing).impurity for thing in called]), None)
+
+
+def has_code_of_users(thing: Any) -> bool:
+    """Whether a function, or an object, runs code of the user's where it is an operand."""
+    if type(thing) is partial:
+        return any(map(has_code_of_users, flatten((thing.func, thing.args, thing.keywords))[0]))
+    is_named = isinstance(thing, types.FunctionType | types.MethodType | type)
+    return is_rule(thing) or not is_lasting((thing if is_named else type(thing)).__module__)
 
 
 def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tuple) -> bool:

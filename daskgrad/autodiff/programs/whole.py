@@ -109,13 +109,14 @@ class Whole(Programs):
     ordinary way of so many seconds.
     """
 
-    def _start(self, watch: References | None, impurity: str | None) -> None:
-        if watch is not None and not self._is_vouched:
-            names = watch.of_package - USED or watch.names & RUNS
-            impurity = impurity or (f"it uses {min(names)!r}" if names else None)
-        super()._start(watch, impurity)
+    def _start(self, watch: References | None) -> None:
+        super()._start(watch)
         self._known: dict[Any, KnownArguments | None] = {}
         self._least: dict[Any, float] = {}  # seconds of the ordinary way
+
+    def _impurity(self, watch: References) -> str | None:
+        names = watch.of_package - USED or watch.names & RUNS
+        return super()._impurity(watch) or (f"it uses {min(names)!r}" if names else None)
 
     def call(
         self,
@@ -162,7 +163,8 @@ class Whole(Programs):
             return otherwise()
         ways = 0 if known is None else len(known.entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
-        result = on_tapes(otherwise) if is_compared else otherwise()
+        with self._path_of(None if known is None else known.entry) as path:
+            result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
         if not are_unchanged(args, kinds, leaves):
@@ -183,7 +185,7 @@ class Whole(Programs):
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = partial(fun.layout, args)
-            self._count(fun.recorded(least), entry, layout, outputs, None, seconds)
+            self._count(fun.recorded(least), entry, layout, outputs, None, seconds, path)
         return result
 
     def _by_program(

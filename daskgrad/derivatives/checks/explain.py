@@ -11,6 +11,7 @@ from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
 from daskgrad.autodiff.models.model import Model, run_as_model
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -59,7 +60,8 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
     made = as_model(model)
     registry.load("compiled")  # and its rules
     try:
-        value = run_as_model(partial(made.fun, **kwargs), *args)
+        with Path() as path:
+            value = run_as_model(partial(made.fun, **kwargs), *args)
     except Exception as error:
         advice = advice_about(error)
         if advice:
@@ -71,12 +73,12 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
             f"{describe(value)}; call dg.explain for each of them"
         )
     try:
-        return Report("\n".join(described_program(made, args, kwargs)))
+        return Report("\n".join(described_program(made, args, kwargs, path)))
     except Unrecordable as reason:
         return Report(f"{made.name!r} is not compiled: {reason}")
 
 
-def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
+def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> list[str]:
     """The state of a program, its lines, and a line about sums; Unrecordable if there is none."""
     require_compiled(made)
     leaves, structure = flatten((args, kwargs))
@@ -87,9 +89,7 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
     if signature is None:
         raise Unrecordable(odd_argument(layout.leaves))
     alike = programs.alike(signature)
-    watch = References(made.fun)
-    watch.follow_arguments(classes_in(layout.structure), code_in(signature.key))
-    impurity = watch.impurity
+    impurity = impurity_of_call(made, signature, path)
     for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
             raise Unrecordable(refusal)
@@ -108,6 +108,17 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
         )
     sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
     return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
+
+
+def impurity_of_call(made: Model, signature: Signature, path: Path) -> str | None:
+    """Why such calls may differ: by the text, and if it may, by what ran of it."""
+    impurity = None
+    for ran in (None, path.ran):
+        if ran is None or impurity:
+            watch = References(made.fun, ran=ran)
+            watch.follow_arguments(classes_in(signature.structure), code_in(signature.key))
+            impurity = watch.impurity if ran is None else watch.impurity_of(path)
+    return impurity
 
 
 def way_of_call(made: Model, layout: FlatArguments, signature: Signature) -> Way:
