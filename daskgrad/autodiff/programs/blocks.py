@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.batches import Parted
+from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.purity import is_plain_class
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -308,9 +309,11 @@ class ItemGroup:
         way, outputs, residuals = answer
         value = outputs[0] if way.structure is LEAF else unflatten(way.structure, outputs)
         try:
-            return value, way.program.pull_examples(residuals)
+            gradient = way.program.pull_examples(residuals)
         except Diverged:
             return None
+        count_up(way.counted)
+        return value, gradient
 
     def _inputs_of(self, items: ItemRun, place: Any, taken: Callable = Column.leaf) -> list[Any]:
         """The inputs of an item's program; of many items', at places, with ``Column.rows``."""
@@ -357,7 +360,8 @@ class ItemGroup:
                 return
             try:
                 layout = opened_layout(items.call(tried[0])[0].layout())
-                batch = make_batch(self._fun, layout, entry.signature, own)
+                with counting(entry.watch.counters()):
+                    batch = make_batch(self._fun, layout, entry.signature, own)
                 if batch is not None:
                     inputs = self._inputs_of(items, np.array(tried), Column.rows)
                     rows = batch.run(*inputs, *way.program.seeds)
@@ -391,5 +395,6 @@ class ItemGroup:
                     value, *gradient = [x if x is None else x[0] for x in results]
                     called = items.call(part[0])
                     programs.check(self._fun, way, called, [value], partial(list, gradient))
+                count_up(way.counted, len(part) - is_due)
                 yield part, results[0], results[1:]
         return np.concatenate(left)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 
+from daskgrad.autodiff.programs.counters import without_counters
 from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
@@ -77,7 +78,7 @@ class Code(NamedTuple):
     variables of enclosing functions, with the paths of attributes that are taken out at once.
 
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
-    modules come from elsewhere.
+    modules come from elsewhere; ``counters``: attributes and globals that it counts up.
     """
 
     attributes: frozenset[str]
@@ -85,6 +86,7 @@ class Code(NamedTuple):
     outer: Paths
     impurity: str | None
     imports: bool
+    counters: tuple[set[str], set[str]]
 
 
 def read(code: types.CodeType, ran: Ran | None = None) -> Code:
@@ -133,6 +135,9 @@ def merge(ran: Ran, more: Ran) -> Ran:
 
 
 def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -> Code:
+    parts = [without_counters(body) for body in bodies]
+    bodies = [body for body, _, _ in parts]
+    counters = set().union(*[a for _, a, _ in parts]), set().union(*[g for _, _, g in parts])
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
     attributes = [op.argval for op in every if op.opname in ATTRIBUTES]
@@ -143,6 +148,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
         next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
+        counters,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
+from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import merge
@@ -130,7 +131,9 @@ class Programs:
                 way, outputs, residuals = answer
                 if is_due:
                     pull = partial(way.program.pull_examples, residuals)
-                    self.check(fun, way, (call, arrays), outputs, pull)
+                    self.check(fun, way, (call, arrays), outputs, pull)  # which counts
+                else:
+                    count_up(way.counted)
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
@@ -349,7 +352,7 @@ class Programs:
         if computed > MOST_HELD:
             return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            with Path(self.by_path) as path:
+            with Path(self.by_path) as path, counting(entry.watch.counters()) as counted:
                 way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
             if self.by_path and not entry.watch.knows(path):
                 return "it goes another way while it is recorded"
@@ -382,7 +385,7 @@ class Programs:
                 f"its program would keep more than {MOST_BYTES:,} bytes of arrays that are no "
                 f"arguments: pass them as arguments, or make them read-only"
             )
-        self._keep(entry, way._replace(tape_nbytes=held))
+        self._keep(entry, way._replace(tape_nbytes=held, counted=counted))
         return None
 
     def _completed(self, fun: Any, way: Way) -> Way:

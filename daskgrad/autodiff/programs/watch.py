@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgrad.autodiff.programs.counters import Counter
 from daskgrad.autodiff.programs.paths import Path, is_of_dataclass
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
@@ -103,6 +104,8 @@ class References:
         self._room, self._stops = room, not is_vouched
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
+        self._counted: set[str] = set()  # attributes that it counts up
+        self._globals: list[tuple[dict, set[str], set[str]]] = []  # which are read, and counted
         self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
         self._has_modules = False  # which the code passes on
         self.of_package: set[str] = set()  # names of this package in the code
@@ -176,10 +179,37 @@ class References:
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
         self._seen = {}
+        self._require_unread()
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
         if len(self._same) + len(self._equal) > MOST:
             self._refuse(f"it refers to more than {MOST} objects that may change")
+
+    def _require_unread(self) -> None:
+        """Refuses counters that are read, too."""
+        read, counted = set(), set()
+        for namespace, names, counters in self._globals:
+            read |= {(id(namespace), name) for name in names}
+            counted |= {(id(namespace), name) for name in counters}
+        names = self._counted & self.names | {name for _, name in read & counted}
+        if names:
+            self._refuse(f"it counts in {min(names)!r}, which it reads")
+
+    def counters(self) -> list[Counter]:
+        """The counters of all things that are watched."""
+        owners = {id(owner()): owner for owner in self._owners()}
+        counters = [Counter(owner, name) for owner in owners.values() for name in self._counted]
+        return counters + [
+            Counter(partial(itself, namespace), name)
+            for namespace, _, names in self._globals
+            for name in names
+        ]
+
+    def _owners(self) -> Iterator[Callable[[], Any]]:
+        yield from [holder for holder, _ in self._holders]
+        for inner in self._kept:
+            if type(inner) is References:
+                yield from inner._owners()
 
     def _refuse(self, reason: str | None) -> None:
         self.impurity = self.impurity or reason
@@ -247,6 +277,8 @@ class References:
         self._alike += inner._alike
         self._equal += inner._equal
         merge(self.read, inner.read)
+        self._counted |= inner._counted
+        self._globals += inner._globals
         self._kept.append(inner)
 
     def _follow_array(self, array: Any, name: str) -> None:
@@ -311,6 +343,9 @@ class References:
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
         self.names |= code.attributes
+        attributes, names = code.counters
+        self._counted |= attributes
+        self._globals.append((fun.__globals__, {*code.globals}, names))
         self._refuse(code.impurity)
         self._has_modules |= code.imports
         for number, (name, cell) in enumerate(
@@ -546,6 +581,10 @@ def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tup
     """Whether a model has still this function and these settings; neither is kept alive."""
     parts = getattr(reference(), "model", None)
     return parts is None or (parts[0] is fun() and parts[1:] == settings)
+
+
+def itself(thing: Any) -> Any:
+    return thing
 
 
 def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:

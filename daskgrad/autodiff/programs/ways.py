@@ -8,6 +8,7 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import CallList, value_of
+from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
@@ -26,7 +27,8 @@ class Way(NamedTuple):
 
     ``asked``: the numbers of the arrays with rows as cotangents; ``tape_nbytes``: of arrays that
     the tape holds for such a call; ``context``: a whole evaluation runs in it; ``name`` and
-    ``calls``: its name and the numbers of its models' calls, for observers.
+    ``calls``: its name and the numbers of its models' calls, for observers; ``counted``: what a
+    call adds to counters.
     """
 
     program: Program
@@ -36,6 +38,7 @@ class Way(NamedTuple):
     context: Any = None
     name: str = ""
     calls: Any = None
+    counted: Sequence[Counted] = ()
 
 
 class BatchProgram(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 
 from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.counters import count_up
 from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
@@ -177,7 +178,7 @@ class Whole(Programs):
             return result
         entry, outputs = known.entry, flatten(result)[0]
         if is_compared and entry.ways:
-            by_program = self._by_program(entry, known.inputs(leaves))
+            by_program = self._by_program(entry, known.inputs(leaves), is_counted=False)
             if by_program is not None and by_program is not FAILED:
                 self._compared(fun, are_same(flatten(by_program)[0], outputs))
             if by_program is not None:
@@ -194,6 +195,7 @@ class Whole(Programs):
         inputs: Sequence[Any],
         storage: Sequence[Any] | None = None,
         note: Callable[[Way], None] | None = None,
+        is_counted: bool = True,
     ) -> Any:
         """The results of a program, in arrays that nobody else has, or in ``storage``; None if
         there is none for this data; FAILED after any error or warning of NumPy's: the ordinary way
@@ -212,6 +214,8 @@ class Whole(Programs):
                 return FAILED
             if note is not None:
                 note(way)
+            if is_counted:
+                count_up(way.counted)
             first = len(outputs) if storage is None else len(outputs) - len(storage)
             for number in range(first):
                 if type(outputs[number]) is np.ndarray:
