@@ -167,7 +167,7 @@ def compute_gradients(
 
 
 class Auxiliary(NamedTuple):
-    """What a function returns beside its output: a pytree with nodes among its leaves."""
+    """A pytree that a function returns beside its output; some of its leaves are nodes."""
 
     leaves: list[Any]
     structure: Any
