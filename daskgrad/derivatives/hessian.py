@@ -33,9 +33,15 @@ from daskgrad.derivatives.inputs import (
     require_real_scalar,
     warn_of_independent,
 )
-from daskgrad.derivatives.jvp import along, record_at, submatrices, tangent_variables
-from daskgrad.derivatives.objectives import Objective, RecordedObjective, objective_of
-from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
+from daskgrad.derivatives.matrices import submatrices
+from daskgrad.derivatives.objectives import Objective, RecordedObjective, along, objective_of
+from daskgrad.derivatives.recording import (
+    RecordedFunction,
+    document,
+    gather_gradients,
+    record_at,
+    tangent_variables,
+)
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
@@ -99,9 +105,10 @@ class RecordedProduct(RecordedObjective):
     def results(self, args: tuple) -> tuple[tuple, tuple]:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
         primals, tangents = args[: -len(numbers)], args[-len(numbers) :]
-        along = {n: t for n, t in zip(numbers, tangents, strict=True) if has_derivative(primals[n])}
-        recorded = RecordedFunction(fun, name, [*along], primals, True)
-        made = product(recorded, [*along.values()])
+        pairs = zip(numbers, tangents, strict=True)
+        directions = {number: t for number, t in pairs if has_derivative(primals[number])}
+        recorded = RecordedFunction(fun, name, [*directions], primals, True)
+        made = product(recorded, [*directions.values()])
         graph = graph_of([made])
         if graph is None:
             raise Unrecordable("the output depends on no argument")
@@ -221,7 +228,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
         first = len(made)
         for start, stop in evaluation_groups(count - first):
             made += products(first + start, first + stop)
-        rows = [flatten([along[number] for number in numbers])[0] for _, along in made]
+        rows = [flatten([row[number] for number in numbers])[0] for _, row in made]
         argument = as_argnums(arguments, argnums)
         return submatrices(argument, argument, rows)
 

@@ -22,7 +22,7 @@ from daskgrad.derivatives.inputs import (
     require_differentiable,
     warn_of_independent,
 )
-from daskgrad.derivatives.jvp import blocks, submatrices
+from daskgrad.derivatives.matrices import blocks, submatrices
 from daskgrad.derivatives.objectives import RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass

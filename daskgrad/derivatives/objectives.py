@@ -25,6 +25,7 @@ from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import FlatArguments
+from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import Arrived, evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
@@ -245,6 +246,22 @@ class RecordedValue(RecordedObjective):
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
         graph = RecordedFunction(fun, name, numbers, args, True).graph()
         return map_leaves(strong, self.evaluated(Graph(graph.output, []))[0])
+
+
+def along(
+    kind: type[RecordedObjective],
+    fun: Callable,
+    primals: Any,
+    tangents: Any,
+    otherwise: Callable[[], Any],
+) -> Any:
+    """A derivative along tangents, by a program if there is one."""
+    if not (isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)):
+        return otherwise()
+    if not primals or len(primals) != len(tangents) or not callable(fun):
+        return otherwise()
+    objective = objective_of(kind, fun, function_name(fun), range(len(primals)))
+    return otherwise() if objective is None else objective.call((*primals, *tangents), otherwise)
 
 
 def calls_of_models(graph: Graph) -> Counter[str]:
