@@ -101,6 +101,7 @@ class RecordedProduct(RecordedObjective):
     one with a number."""
 
     derivative = "Hessian-vector product"
+    has_value = False
 
     def results(self, args: tuple) -> tuple[tuple, tuple]:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
@@ -205,6 +206,9 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     objective = objective_of(RecordedProduct, fun, name, np.ravel(argnums))
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
+        by_position = None if objective is None else objective.positional(args, kwargs)
+        if by_position is not None:
+            args, kwargs = by_position, {}
         numbers = RecordedFunction(fun, name, argnums, args).numbers  # an error without derivatives
         arguments = [args[number] for number in numbers]
         require_real(arguments, name)
@@ -222,9 +226,8 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             return [tuple(map(recorded[0].in_places, result)) for result in results]
 
         made: list[tuple] = []
-        by_position = None if objective is None else objective.positional(args, kwargs)
         if objective is not None and by_position is not None:
-            made = by_program(objective, by_position, map(direction, range(count)), products)
+            made = by_program(objective, args, map(direction, range(count)), products)
         first = len(made)
         for start, stop in evaluation_groups(count - first):
             made += products(first + start, first + stop)

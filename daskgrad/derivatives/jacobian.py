@@ -146,6 +146,7 @@ class RecordedJacobian(RecordedObjective):
     """A Jacobian by the Jacobians of the models; option: whether it is of one argument."""
 
     derivative = "Jacobian"
+    has_value = False
 
     def results(self, args: tuple) -> Any:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers

@@ -103,7 +103,7 @@ class KnownArguments(NamedTuple):
 
 
 class Whole(Programs):
-    """The programs of a function that returns a value and a gradient.
+    """The programs of a derivative, of an objective that calls models.
 
     ``fun.layout(args)`` are its arguments, and ``fun.recorded(seconds)`` runs on boxes, for an
     ordinary way of so many seconds.
@@ -128,8 +128,8 @@ class Whole(Programs):
     ) -> Any:
         """The result of ``otherwise()``, by a program if there is one for such arguments.
 
-        ``out``: arrays for the gradient; ``watch``: has seen no change just now; ``note`` hears
-        which program gave the result.
+        ``out``: arrays for the second part of the result, the gradient; ``watch``: has seen no
+        change just now; ``note`` hears which program gave the result.
         """
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
@@ -210,6 +210,7 @@ class Whole(Programs):
                 return FAILED
             if note is not None:
                 note(way)
+            outputs = outputs[: way.structure.num_leaves]
             first = len(outputs) if storage is None else len(outputs) - len(storage)
             for number in range(first):
                 if type(outputs[number]) is np.ndarray:
