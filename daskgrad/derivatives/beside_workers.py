@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from daskgrad.autodiff.values.memory import canonical
-from daskgrad.derivatives import in_line
 from daskgrad.derivatives.tasks_in_line import InLine, KnownResult, items_of
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.forward import DirectSums
@@ -31,7 +30,7 @@ class BesideWorkers(InLine):
     while this thread is busy with the workers. Unless ``is_here``, the cluster runs the tasks.
     """
 
-    def __init__(self, graph: Graph, direct: DirectSums, watch: in_line.Stopwatch, is_here: bool):
+    def __init__(self, graph: Graph, direct: DirectSums, watch: Any, is_here: bool):
         super().__init__(graph, direct, direct.client)
         self._client = direct.client
         self._watch, self._is_here = watch, is_here

@@ -412,7 +412,7 @@ class EagerVjp(EagerFunction):
                 ]
             )
 
-        value = unflatten(structure, list(map(row_major, map(plain_leaf, leaves))))
+        value = unflatten(structure, list(map(plain_leaf, leaves)))
         return EagerForwardPass(value, pull, tape)
 
 
@@ -434,7 +434,7 @@ def take(arrived: dict[Any, Cotangent], node: Any) -> Any:
 
 
 def plain_leaf(leaf: Any) -> Any:
-    return of_its_own(leaf._value) if type(leaf) in TAPE_BOXES else leaf
+    return row_major(of_its_own(leaf._value)) if type(leaf) in TAPE_BOXES else leaf
 
 
 # ---------------------------------------------------------------- which graphs, once recorded

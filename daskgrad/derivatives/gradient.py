@@ -10,8 +10,8 @@ from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.signatures import STATIC
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
-from daskgrad.autodiff.values.memory import of_its_own
-from daskgrad.autodiff.values.trees import BOXES, flatten, unflatten
+from daskgrad.autodiff.values.memory import of_its_own, row_major
+from daskgrad.autodiff.values.trees import flatten, unflatten
 from daskgrad.derivatives.eager import EagerObjective, GraphFacts, known_of
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
@@ -163,11 +163,16 @@ def compute_gradients(
     require_real_scalar(value, graph.output.name)
     gradients = recorded.gather(arrived, is_last=True)
     known = known_of(recorded, graph)
-    return np.asarray(value)[()], aux.of(map(of_its_own, computed)), gradients, known
+    return (
+        np.asarray(value)[()],
+        aux.of([of_its_own(row_major(leaf)) for leaf in computed]),
+        gradients,
+        known,
+    )
 
 
 class Auxiliary(NamedTuple):
-    """What a function returns beside its output: a pytree with nodes among its leaves."""
+    """A pytree that a function returns beside its output; some of its leaves are nodes."""
 
     leaves: list[Any]
     structure: Any
@@ -205,7 +210,7 @@ class RecordedGradient(RecordedObjective):
         recorded = RecordedFunction(fun, name, numbers, args, True, sparse=sparse)
         graph, aux = graph_and_aux(recorded, {}, has_aux)
         for leaf in aux.leaves:
-            if not (isinstance(leaf, Node | float | complex) or type(leaf) in {*STATIC, *BOXES}):
+            if not isinstance(leaf, (Node, float, complex, *STATIC)):
                 raise Unrecordable(f"its auxiliary holds {describe(leaf)}")
         value, computed, arrived = self.evaluated(graph)
         require_real_scalar(value, graph.output.name)

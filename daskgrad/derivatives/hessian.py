@@ -33,9 +33,15 @@ from daskgrad.derivatives.inputs import (
     require_real_scalar,
     warn_of_independent,
 )
-from daskgrad.derivatives.jvp import along, record_at, submatrices, tangent_variables
-from daskgrad.derivatives.objectives import Objective, RecordedObjective, objective_of
-from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
+from daskgrad.derivatives.matrices import submatrices
+from daskgrad.derivatives.objectives import Objective, RecordedObjective, along, objective_of
+from daskgrad.derivatives.recording import (
+    RecordedFunction,
+    document,
+    gather_gradients,
+    record_at,
+    tangent_variables,
+)
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
@@ -95,13 +101,15 @@ class RecordedProduct(RecordedObjective):
     one with a number."""
 
     derivative = "Hessian-vector product"
+    has_value = False
 
     def results(self, args: tuple) -> tuple[tuple, tuple]:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
         primals, tangents = args[: -len(numbers)], args[-len(numbers) :]
-        along = {n: t for n, t in zip(numbers, tangents, strict=True) if has_derivative(primals[n])}
-        recorded = RecordedFunction(fun, name, [*along], primals, True)
-        made = product(recorded, [*along.values()])
+        pairs = zip(numbers, tangents, strict=True)
+        directions = {number: t for number, t in pairs if has_derivative(primals[number])}
+        recorded = RecordedFunction(fun, name, [*directions], primals, True)
+        made = product(recorded, [*directions.values()])
         graph = graph_of([made])
         if graph is None:
             raise Unrecordable("the output depends on no argument")
@@ -198,6 +206,9 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
     objective = objective_of(RecordedProduct, fun, name, np.ravel(argnums))
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
+        by_position = None if objective is None else objective.positional(args, kwargs)
+        if by_position is not None:
+            args, kwargs = by_position, {}
         numbers = RecordedFunction(fun, name, argnums, args).numbers  # an error without derivatives
         arguments = [args[number] for number in numbers]
         require_real(arguments, name)
@@ -215,13 +226,12 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             return [tuple(map(recorded[0].in_places, result)) for result in results]
 
         made: list[tuple] = []
-        by_position = None if objective is None else objective.positional(args, kwargs)
         if objective is not None and by_position is not None:
-            made = by_program(objective, by_position, map(direction, range(count)), products)
+            made = by_program(objective, args, map(direction, range(count)), products)
         first = len(made)
         for start, stop in evaluation_groups(count - first):
             made += products(first + start, first + stop)
-        rows = [flatten([along[number] for number in numbers])[0] for _, along in made]
+        rows = [flatten([row[number] for number in numbers])[0] for _, row in made]
         argument = as_argnums(arguments, argnums)
         return submatrices(argument, argument, rows)
 

@@ -22,7 +22,7 @@ from daskgrad.derivatives.inputs import (
     require_differentiable,
     warn_of_independent,
 )
-from daskgrad.derivatives.jvp import blocks, submatrices
+from daskgrad.derivatives.matrices import blocks, submatrices
 from daskgrad.derivatives.objectives import RecordedObjective, objective_of
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
@@ -146,6 +146,7 @@ class RecordedJacobian(RecordedObjective):
     """A Jacobian by the Jacobians of the models; option: whether it is of one argument."""
 
     derivative = "Jacobian"
+    has_value = False
 
     def results(self, args: tuple) -> Any:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import is_
+from types import FunctionType
 from typing import Any
 
 from daskgrad.autodiff.libraries import registry
@@ -25,6 +26,7 @@ from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.programs.whole import Whole
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.tape.traced_call import FlatArguments
+from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import Arrived, evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
@@ -69,7 +71,7 @@ def objective_of(kind: "type[RecordedObjective]", fun: Any, *options: Any) -> "O
 
 def watched_of(fun: Any) -> Any:
     """The user's function, of a function that the package has put around it."""
-    return getattr(fun, "daskgrad_watched", fun)
+    return vars(fun).get("daskgrad_watched", fun) if type(fun) is FunctionType else fun
 
 
 class Objective:
@@ -102,13 +104,14 @@ class Objective:
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
-        """The function's parameters that may be passed by position."""
+        """The function's parameters that may be passed by position, in their order."""
         fun = self.fun.model.fun if type(self.fun) is DelayedModel else self.fun
         try:
             parameters = inspect.signature(fun, follow_wrapped=False).parameters.values()
         except (TypeError, ValueError):
             return []
-        return [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return [parameter for parameter in parameters if parameter.kind in kinds]
 
     def positional(self, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
         """All arguments by position, defaults between them, too; None if that fails."""
@@ -118,7 +121,9 @@ class Objective:
         for parameter in self._parameters[len(args) :]:
             if not named:
                 break
-            arguments.append(named.pop(parameter.name, parameter.default))
+            is_named = parameter.kind is not parameter.POSITIONAL_ONLY
+            default = parameter.default
+            arguments.append(named.pop(parameter.name, default) if is_named else default)
         are_there = [argument is not inspect.Parameter.empty for argument in arguments]
         return tuple(arguments) if not named and all(are_there) else None
 
@@ -172,10 +177,12 @@ class RecordedObjective:
     """An objective that records a call; ``context``: BLAS's setting for that; ``name`` and
     ``calls`` of its models: for observers.
 
-    ``derivative``: what ``results`` returns.
+    ``derivative``: what ``results`` returns; unless it ``has_value``, a program computes what
+    nobody takes, too, for NumPy's warnings.
     """
 
     derivative: str
+    has_value = True
 
     def __init__(self, objective: Objective, seconds: float):
         self.objective, self._seconds = objective, seconds
@@ -246,6 +253,22 @@ class RecordedValue(RecordedObjective):
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
         graph = RecordedFunction(fun, name, numbers, args, True).graph()
         return map_leaves(strong, self.evaluated(Graph(graph.output, []))[0])
+
+
+def along(
+    kind: type[RecordedObjective],
+    fun: Callable,
+    primals: Any,
+    tangents: Any,
+    otherwise: Callable[[], Any],
+) -> Any:
+    """A derivative along tangents, by a program if there is one."""
+    if not (isinstance(primals, tuple | list) and isinstance(tangents, tuple | list)):
+        return otherwise()
+    if not primals or len(primals) != len(tangents) or not callable(fun):
+        return otherwise()
+    objective = objective_of(kind, fun, function_name(fun), range(len(primals)))
+    return otherwise() if objective is None else objective.call((*primals, *tangents), otherwise)
 
 
 def calls_of_models(graph: Graph) -> Counter[str]:

@@ -25,10 +25,14 @@ from daskgrad.derivatives.inputs import (
     as_number,
     as_output,
     ask_for_rows,
+    checked_tangent,
+    has_derivative,
     require_argnums,
     require_derivative,
+    require_function,
     require_no_node,
     require_own_variables,
+    require_tangents,
     warn_of_independent,
 )
 from daskgrad.graph.activity import Graph
@@ -237,3 +241,29 @@ def document(derivative: Callable, fun: Callable, kind: str) -> Callable:
     derivative.__name__ = f"{kind.replace(' ', '_')}_of_{name}"
     derivative.__doc__ = f"The {kind} of {name}.\n\n{getattr(fun, '__doc__', None) or ''}"
     return derivative
+
+
+def record_at(
+    primals: Any, tangents: Any, fun: Callable, derivative: str, with_zeros: bool = True
+) -> RecordedFunction:
+    """A call of ``fun`` with variables for the primals that have a derivative; without
+    ``with_zeros`` a primal is a constant if its tangent is ``None``."""
+    require_function(fun, derivative)
+    name = function_name(fun)
+    require_tangents(primals, tangents, derivative, name)
+    numbers = [
+        number
+        for number, (primal, tangent) in enumerate(zip(primals, tangents, strict=True))
+        if (with_zeros or tangent is not None) and has_derivative(primal)
+    ]
+    return RecordedFunction(fun, name, numbers, primals)
+
+
+def tangent_variables(
+    recorded: RecordedFunction, tangents: Sequence[Any]
+) -> dict[Variable, tuple[Variable, ...]]:
+    """For each variable a second one, which holds its tangent."""
+    return {
+        v: (copy_variable(checked_tangent(tangent, v.primal, v.name), f"tangent of {v.name}"),)
+        for v, tangent in zip(recorded.variables, tangents, strict=True)
+    }

@@ -310,3 +310,108 @@ def test_values_of_auxiliaries_are_recorded_in_runs(taken):
         dg.hvp(objective, (X, Y), (Y, X))
     assert taken() > before
     assert [row.value for row in run.shown] == [expected]
+
+
+def test_an_auxiliary_that_is_an_argument_stays_the_argument(taken):
+    model = dg.delayed(decay)
+    gradient = dg.value_and_grad(lambda x, y: (model(x, 0.5) + model(x, 1.5), y), has_aux=True)
+    for _ in range(30):
+        (_, aux), _ = gradient(X, Y)
+        assert aux is Y
+    assert not taken()
+
+
+def test_results_have_one_order_in_memory(taken):
+    model = dg.delayed(decay)
+    gradient = dg.value_and_grad(lambda x: (model(x, 0.5) + model(x, 1.5), x * 2.0), has_aux=True)
+    point, double = np.asfortranarray(A), dg.delayed(lambda x: 2.0 * x)
+    for _ in range(30):
+        (_, aux), _ = gradient(point)
+        value, tangent = dg.jvp(lambda x: double(double(x)), (point,), (point,))
+        assert all([array.flags.c_contiguous for array in (aux, value, tangent)])
+    assert taken()
+
+
+# --------------------------------------------------------------------- what nobody could tell
+
+HUGE = np.array([1e200, 1e200, 0.0, 1.0, 1.0])
+OVERFLOWS = {
+    "hvp": lambda x: dg.hvp(lambda x: x[0] * x[1] + x[2], (x,), (np.ones(5),)),
+    "hessian": lambda x: dg.hessian(lambda x: x[0] * x[1] + x[2])(x),
+    "jacobian": lambda x: dg.jacobian(dg.delayed(lambda x: x**2))(x),
+    "jacobian of operators": lambda x: dg.jacobian(lambda x: np.sin(x) + x * x[0])(x),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_the_warnings_of_a_value_that_nobody_takes(name, taken):
+    derive = OVERFLOWS[name]
+    for _ in range(30):
+        derive(X)
+    assert taken()
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        derive(HUGE)
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        derive(HUGE)
+
+
+class Options:
+    """An objective whose missing options are None."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __getattr__(self, name):
+        return vars(self).get(name)
+
+    def __call__(self, x):
+        return dg.delayed(decay)(x, self.rate) * 2.0 + dg.delayed(decay)(x, 1.0)
+
+
+def test_objects_that_have_all_attributes():
+    slow, quick = Options(0.5), Options(2.0)
+    for derive in (lambda fun: dg.hvp(fun, (X,), (Y,)), lambda fun: dg.value_and_grad(fun)(X)):
+        for _ in range(30):
+            derive(slow)
+        with dask.config.set({"daskgrad.compile": False}):
+            expected = derive(quick)
+        assert_same(derive(quick), expected)
+
+
+def with_places(a, /, b=1.0, c=1.0):
+    return dg.delayed(lambda x, b, c: x**2 * b + c * c * x)(a, b, c)
+
+
+def test_parameters_that_have_a_place_alone(taken):
+    total = dg.delayed(np.sum)
+    for derive in (
+        dg.jacobian(with_places),
+        dg.value_and_grad(lambda *a, **k: total(with_places(*a, **k))),
+    ):
+        for _ in range(30):
+            derive(X, c=1.0)
+        with dask.config.set({"daskgrad.compile": False}):
+            expected = derive(X, c=3.0)
+        assert_same(derive(X, c=3.0), expected)
+    assert taken()
+
+
+def test_a_hessian_takes_keywords(taken):
+    def fun(x, b=1.0, c=1.0):
+        return dg.delayed(decay)(x, b) * c + dg.delayed(decay)(x, 0.1)
+
+    with dask.config.set({"daskgrad.compile": False}):
+        expected = dg.hessian(fun)(X, c=2.0)
+    for _ in range(30):
+        assert_same(dg.hessian(fun)(X, c=2.0), expected)
+    assert taken()
+
+
+@pytest.mark.parametrize(
+    "fun", [np.var, np.linalg.norm, lambda x: np.squeeze(np.sum(x, keepdims=True))]
+)
+def test_tangents_of_numbers_are_numbers(fun, taken):
+    model = dg.delayed(fun)
+    for _ in range(30):
+        assert type(dg.jvp(model, (X,), (Y,))[1]) is np.float64
+    assert taken()

@@ -7,7 +7,7 @@ import numpy as np
 
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.calls import CallList, value_of
+from daskgrad.autodiff.programs.calls import STATEMENTS, CallList, NumpyCall, calls_in, value_of
 from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
@@ -110,4 +110,17 @@ def recorded_way(
     active = [order[number] for number in sorted(order)]
     inputs = inputs_of(layout, signature)
     calls, examples = record(leaves_of_value, inputs, active, layout.asked)
+    if not getattr(fun, "has_value", True):  # and no pullback
+        others = unused(calls)
+        outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)
+        calls = calls._replace(outputs=outputs, value_count=len(outputs))
     return rewritten(calls), examples, structures[0], active
+
+
+def unused(program: CallList) -> list[NumpyCall]:
+    """The calls whose numbers nobody takes."""
+    used = {*calls_in(program.outputs)}
+    for call in program.calls:
+        used.update(calls_in((call.args, call.kwargs)))
+    calls = [call for call in program.calls if call not in used and call.fun not in STATEMENTS]
+    return [call for call in calls if getattr(call.value, "dtype", np.dtype(bool)).kind in "fc"]

@@ -104,7 +104,7 @@ class KnownArguments(NamedTuple):
 
 
 class Whole(Programs):
-    """The programs of a function that returns a value and a gradient.
+    """The programs of a derivative, of an objective that calls models.
 
     ``fun.layout(args)`` are its arguments, and ``fun.recorded(seconds)`` runs on boxes, for an
     ordinary way of so many seconds.
@@ -130,8 +130,8 @@ class Whole(Programs):
     ) -> Any:
         """The result of ``otherwise()``, by a program if there is one for such arguments.
 
-        ``out``: arrays for the gradient; ``watch``: has seen no change just now; ``note`` hears
-        which program gave the result.
+        ``out``: arrays for the second part of the result, the gradient; ``watch``: has seen no
+        change just now; ``note`` hears which program gave the result.
         """
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
@@ -216,6 +216,7 @@ class Whole(Programs):
                 note(way)
             if is_counted:
                 count_up(way.counted)
+            outputs = outputs[: way.structure.num_leaves]
             first = len(outputs) if storage is None else len(outputs) - len(storage)
             for number in range(first):
                 if type(outputs[number]) is np.ndarray:

@@ -127,6 +127,10 @@ def dense_block(slopes: Slopes, first: int, last: int) -> np.ndarray:
 
 def with_zeros(values: Any, places: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> Any:
     """Values at their places in an array of zeros; they may be in a box."""
+    if type(values) is np.ndarray:
+        array = np.zeros(shape, values.dtype)
+        array[places] = values
+        return array
     order = np.full(shape, len(values))
     order[places] = np.arange(len(values))
     return np.concatenate([values, np.zeros(1, values.dtype)])[order]

@@ -117,7 +117,7 @@ class Held(Model):
     def of_wide(self, x):
         return np.sum(x[0] * self.wide)
 
-    def counts(self, x):
+    def marks(self, x):
         self.calls += 1
         return np.sum(x)
 
@@ -147,12 +147,12 @@ def noisy(x):
     return np.sum(x) + np.random.rand()
 
 
-def counted(x):
-    counted.calls += 1
+def marked(x):
+    marked.calls = 1
     return np.sum(x)
 
 
-counted.calls = 0
+marked.calls = 0
 
 
 def assigns(x):
@@ -253,7 +253,7 @@ IMPURE = {
     "list in a function that bears a name of NumPy's": (named_as_numpys, "it refers to 'LONG'"),
     "attribute that is not there": (catches, "it calls 'AttributeError'"),
     "long list": (lambda x: np.sum(x) * LONG[7], "'LONG', a list of more than 64 elements"),
-    "attribute that is set": (Held().counts, "it assigns or deletes 'calls'"),
+    "attribute that is set": (Held().marks, "it assigns or deletes 'calls'"),
     "generator of random numbers": (Held().draws, "'random', an object of type Generator"),
     "large array of an object": (Held().of_wide, "the array 'wide', of 80,000 bytes"),
     "attributes by name": (lambda x: np.sum(x) * DYNAMIC.rate, "'DYNAMIC', an object of"),
@@ -272,7 +272,7 @@ IMPURE = {
     "attribute by a class": (lambda x: attrgetter("T")(x)[0], "it uses operator.attrgetter"),
     "global": (assigns, "it assigns or deletes 'RATES'"),
     "nonlocal": (counter(), "it assigns or deletes 'calls'"),
-    "attribute of the function": (counted, "it assigns or deletes 'calls'"),
+    "attribute of the function": (marked, "it assigns or deletes 'calls'"),
     "type of data": (lambda x: np.sum(x) * len(type(x).mro()), "it calls 'type'"),
     "identity": (lambda x, y: np.sum(x) if x is y else np.sum(y), "two objects are the same one"),
     "dunders": (lambda x: np.sum(x) * len(helper.__globals__), "it uses '__globals__'"),
