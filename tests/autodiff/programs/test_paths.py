@@ -400,7 +400,7 @@ def test_equal_objectives_watch_their_own_variables(capsys):
             if x.ndim > 1:
                 import time
 
-                time.sleep(1)
+                time.time()
             return helper(x)
 
         model = dg.delayed(term)
