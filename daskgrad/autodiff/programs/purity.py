@@ -65,6 +65,7 @@ BY_HASH = (
     "CONTAINS_OP BUILD_SET BUILD_MAP SET_ADD MAP_ADD STORE_SUBSCR BINARY_SUBSCR [] set".split()
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
+QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -78,7 +79,9 @@ class Code(NamedTuple):
     variables of enclosing functions, with the paths of attributes that are taken out at once.
 
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
-    modules come from elsewhere; ``counters``: attributes and globals that it counts up.
+    modules come from elsewhere; ``counters``: attributes and globals that it counts up; ``asked``:
+    attributes that ``hasattr`` asks for; ``classes``: globals that are asked alone whether
+    something is an instance.
     """
 
     attributes: frozenset[str]
@@ -87,6 +90,8 @@ class Code(NamedTuple):
     impurity: str | None
     imports: bool
     counters: tuple[set[str], set[str]]
+    asked: frozenset[str]
+    classes: frozenset[str]
 
 
 def read(code: types.CodeType, ran: Ran | None = None) -> Code:
@@ -149,7 +154,45 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
         counters,
+        *questions_in(bodies),
     )
+
+
+def questions_in(
+    bodies: Sequence[Sequence[dis.Instruction]],
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The attributes that ``hasattr`` asks for, and the globals that are asked alone whether
+    something is an instance."""
+    attributes, classes, others = set[str](), set[str](), set[str]()
+    for body in bodies:
+        asked = set()  # places of classes
+        for number, op in enumerate(body):
+            if op.opname in GLOBALS and op.argval.removeprefix(PREFIX) in QUESTIONS:
+                place = second_argument(body, number)
+                if place is not None and op.argval == "isinstance":
+                    asked.add(place)
+                elif place is not None and body[place].opname == "LOAD_CONST":
+                    attributes.add(body[place].argval)
+                elif op.argval != "isinstance":
+                    return frozenset(), frozenset()
+            elif op.opname == "CHECK_EXC_MATCH":
+                asked.add(number - 1)
+        for number, op in enumerate(body):
+            if op.opname in GLOBALS:
+                (classes if number in asked else others).add(op.argval)
+    return frozenset(attributes), frozenset(classes - others)
+
+
+def second_argument(body: Sequence[dis.Instruction], number: int) -> int | None:
+    """The place of the second argument where the function at a place is called with two that are
+    loaded, and with no others."""
+    stop = number + 1
+    while stop < len(body) and body[stop].opname.startswith("LOAD_"):
+        stop += 1
+    loads = [op for op in body[number + 1 : stop] if op.opname not in ATTRIBUTES]
+    is_call = stop < len(body) and body[stop].opname in CALLS and body[stop].arg == 2
+    is_last = len(loads) == 2 and loads[-1] is body[stop - 1]
+    return stop - 1 if is_call and is_last else None
 
 
 def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:

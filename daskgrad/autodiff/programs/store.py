@@ -352,12 +352,10 @@ class Programs:
         if computed > MOST_HELD:
             return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
-            with Path(self.by_path) as path, counting(entry.watch.counters()) as counted:
+            with counting(entry.watch.counters()) as counted:
                 way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
-            if self.by_path and not entry.watch.knows(path):
-                return "it goes another way while it is recorded"
-            called = impurity_of_called(list(way.program.constants.values()))
-            if self.by_path and called:
+            called = self.by_path and impurity_of_called(list(way.program.constants.values()))
+            if called:
                 return called
             with np.errstate(all="ignore"), way.context or nullcontext():
                 results, residuals = way.program.forward(*inputs_of(layout, signature))

@@ -56,6 +56,7 @@ MISSING = object()
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
+HELD = (types.FunctionType, types.MethodType, types.ModuleType, type)
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
 OF_OBJECTS |= {"__class_getitem__"}
@@ -111,6 +112,8 @@ class References:
         self.of_package: set[str] = set()  # names of this package in the code
         self._builtins: set[str] = set()  # names of Python's own in the code
         self._seen: dict[int, Any] = {}
+        self._asked: set[str] = set()  # attributes that need not be there
+        self._asks = self._hides = False  # for such, and whether a thing may have any
         self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
@@ -180,6 +183,8 @@ class References:
                 self._refuse(inner.impurity)
         self._seen = {}
         self._require_unread()
+        if self._asks and self._hides:
+            self._refuse("it calls 'hasattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
         if len(self._same) + len(self._equal) > MOST:
@@ -223,6 +228,9 @@ class References:
         if id(thing) in self._seen or is_constant or is_over:
             return
         self._seen[id(thing)] = thing
+        self._hides |= hasattr(thing, "__dict__") and not (
+            isinstance(thing, HELD) or is_plain_class(kind)
+        )
         if kind is np.ndarray or kind is np.void:  # a row is a view
             self._follow_array(thing, name)
         elif kind in MODELS:
@@ -273,6 +281,7 @@ class References:
         """Watches what another walk has found."""
         self._room = inner._room
         self.names |= inner.names  # of its arguments, which are followed outside
+        self._asked |= inner._asked
         self._same += inner._same
         self._alike += inner._alike
         self._equal += inner._equal
@@ -328,6 +337,7 @@ class References:
             if fun.__module__.split(".")[0] == PACKAGE:
                 self.of_package.add(fun.__name__)
             return self._refuse(impurity_of_path(path_of(fun)))
+        self._holders.append((weakly(fun), set()))
         if self.ran is not None and fun.__code__ not in self.ran:
             self._unrun.append(fun)
             return None
@@ -338,11 +348,11 @@ class References:
         parts = parts_of(lambda: fun, [])
         self._equal.append((partial(parts_of, weakref.ref(fun), parts), parts))
         self._follow_all([fun.__defaults__, fun.__kwdefaults__], fun.__name__)
-        if vars(fun):
-            self._holders.append((weakly(fun), set()))
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
-        self.names |= code.attributes
+        self.names |= code.attributes | code.asked
+        self._asked |= code.asked
+        self._asks |= bool(code.asked)
         attributes, names = code.counters
         self._counted |= attributes
         self._globals.append((fun.__globals__, {*code.globals}, names))
@@ -363,8 +373,11 @@ class References:
                 self._equal.append((partial(is_still, get, weakly(value)), True))
                 continue
             self._require_same(get, value)
-            self._follow_paths(value, name, paths)
-            if value is MISSING:
+            if name in code.classes and type(value) is type and not is_lasting(value.__module__):
+                self._hold(value)  # nobody calls it
+            else:
+                self._follow_paths(value, name, paths)
+            if value is MISSING and not (name == "hasattr" and code.asked):
                 self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
         return None
@@ -425,6 +438,9 @@ class References:
             look = namespace.get
             if not is_of_class and not isinstance(thing, types.ModuleType):
                 look = partial(attribute_in, weakly(thing))  # the dict may lead back to it
+            if not is_of_class:
+                absent = names & self._asked - namespace.keys()
+                self._same += [(partial(look, name, MISSING), MISSING) for name in absent]
             for name in names & namespace.keys():
                 value, get = namespace[name], partial(look, name, MISSING)
                 fun = function_of(value)
@@ -438,6 +454,8 @@ class References:
                     continue
                 elif isinstance(value, OF_CLASSES):
                     continue
+                elif isinstance(value, property | cached_property) and name in self._asked:
+                    self._refuse(f"it asks for {name!r}, which is computed")
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
                 self._require_same(get, value)

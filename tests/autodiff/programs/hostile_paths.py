@@ -93,7 +93,7 @@ class Settings:
 
 
 class Slotted:
-    __slots__ = ("late",)
+    __slots__ = ("later",)
 
 
 def switched(model):
@@ -464,7 +464,94 @@ def by_length():
     return model, change
 
 
+class Base:
+    pass
+
+
+class Derived(Base):
+    pass
+
+
+class Computed:
+    @property
+    def later(self):
+        return self.hidden
+
+
+def function():
+    pass
+
+
+def asks(held, changed=None):
+    """A model that asks whether an object has an attribute, which it gets later."""
+
+    def make():
+        def has(thing):
+            return hasattr(thing, "later")
+
+        def model(x):
+            if has(held):
+                print("later")
+            return np.sum(x)
+
+        def change(is_loud):
+            thing = held if changed is None else changed
+            if is_loud:
+                thing.later = 1.0
+            elif hasattr(thing, "later"):
+                del thing.later
+
+        return model, change
+
+    return make
+
+
+def asks_for_class():
+    held = Settings(2.0)
+
+    def model(x):
+        if x.ndim > 1:
+            print("matrix")
+        return np.sum(x) * (held.rate if isinstance(held, Settings) else 1.0)
+
+    def change(is_loud):
+        held.__class__ = Base if is_loud else Settings
+
+    return model, change
+
+
+class Made:
+    def __init__(self):
+        print("made")
+
+
+def asks_and_makes(x):
+    held = Made()
+    return np.sum(x) * (2.0 if isinstance(held, Made) else 1.0)
+
+
+def asks_for_computed():
+    held = Computed()
+
+    def model(x):
+        return np.sum(x) * (2.0 if hasattr(held, "later") else 1.0)
+
+    def change(is_loud):
+        vars(held).clear()
+        vars(held).update({"hidden": 1.0} if is_loud else {})
+
+    return model, change
+
+
 QUIET = {
+    "an object that is asked": Row(asks(Base())),
+    "an object whose base is asked": Row(asks(Derived(), Base)),
+    "a class that is asked": Row(asks(Derived, Base)),
+    "a function that is asked": Row(asks(function)),
+    "slots that are asked": Row(asks(Slotted())),
+    "a class that is asked for": Row(asks_for_class),
+    "a property that is asked": Row(asks_for_computed, is_compiled=False),
+    "a partial that is asked": Row(asks(functools.partial(function)), is_compiled=False),
     "a log": Row(logs),
     "a log that is asked": Row(logs_if_enabled),
     "a log that is disabled": Row(logs_unless_disabled),
@@ -807,6 +894,7 @@ LOUD = {
     "a callback": Row(with_callback, False, sometimes_negative),
     "an operand": Row(with_operand, False, sometimes_negative),
     "a log of two levels": Row(logs_by_other_levels, False),
+    "a class that is asked for and called": Row(lambda: asks_and_makes, False),
     "a class that is indexed": Row(asks_a_class, False),
     "a tracer": Row(lambda: sets_a_tracer, False),
     "many names": Row(many_names_that_print, False),

@@ -118,7 +118,7 @@ class Held(Model):
         return np.sum(x[0] * self.wide)
 
     def marks(self, x):
-        self.calls += 1
+        self.calls = 1
         return np.sum(x)
 
     def draws(self, x):
