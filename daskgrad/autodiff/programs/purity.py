@@ -1,8 +1,8 @@
 """Purity: whether the code of a model says that it is a function of its arguments alone.
 
 A model that nobody vouched for is compiled only if its references can be watched (``watch``), and
-its code neither changes them nor asks a clock, a file or the like. The code does not run: some
-things are known to be harmless, and all others are refused.
+its code neither changes them nor asks a clock, a file or the like. All of the code counts, or what
+ran of it (``paths``). Some things are known to be harmless, and all others are refused.
 """
 
 import abc

@@ -377,8 +377,9 @@ class References:
                 self._hold(value)  # nobody calls it
             else:
                 self._follow_paths(value, name, paths)
-            if value is MISSING and not (name == "hasattr" and code.asked):
-                self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
+            if value is MISSING:
+                if not (name == "hasattr" and code.asked):
+                    self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
         return None
 
