@@ -194,14 +194,20 @@ def logs_in_method():
 
 
 def logs_with_another_method():
-    log, quiet = logger(), logging.Logger.debug
+    class Logger(logging.Logger):  # others log, too, in other threads
+        pass
+
+    log = Logger("quiet", logging.WARNING)
 
     def model(x):
         log.debug("x")
         return np.sum(x)
 
     def change(is_loud):
-        logging.Logger.debug = (lambda *_: print("patched")) if is_loud else quiet
+        if is_loud:
+            Logger.debug = lambda *_: print("patched")
+        elif "debug" in vars(Logger):
+            del Logger.debug
 
     return model, change
 
