@@ -36,8 +36,8 @@ def taken(monkeypatch):
     found = []
     plain = whole.Whole._by_program
 
-    def counted(self, *args):
-        result = plain(self, *args)
+    def counted(self, *args, **options):
+        result = plain(self, *args, **options)
         found.append(result is not None)
         return result
 

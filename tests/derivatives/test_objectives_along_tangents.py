@@ -33,8 +33,8 @@ def taken(monkeypatch):
     results = []
     plain = whole.Whole._by_program
 
-    def counted(self, *args):
-        result = plain(self, *args)
+    def counted(self, *args, **options):
+        result = plain(self, *args, **options)
         results.append(result is not None and result is not whole.FAILED)
         return result
 
