@@ -8,6 +8,7 @@ things are known to be harmless, and all others are refused.
 import abc
 import builtins
 import dis
+import sys
 import types
 import typing
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ BY_HASH = (
     "CONTAINS_OP BUILD_SET BUILD_MAP SET_ADD MAP_ADD STORE_SUBSCR BINARY_SUBSCR [] set".split()
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
+ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
@@ -153,7 +155,7 @@ def impurity_of_body(
                 return f"it assigns or deletes an element of {held!r}"
         if op.opname in CHANGES or (op.opname in STORES and name in outer):
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
-        if op.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
+        if op.opname == "IS_OP" and not (before and is_only_one(before)):
             return "it asks with 'is' whether two objects are the same one"
         if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
@@ -165,6 +167,11 @@ def impurity_of_body(
             if name in REFUSED or (name.startswith("__") and name.endswith("__")):
                 return f"it uses {name!r}"
     return None
+
+
+def is_only_one(op: dis.Instruction) -> bool:
+    """Whether an instruction gives a constant that has no equals but itself."""
+    return op.opname == "LOAD_CONST" and type(op.argval) in ONLY_ONE
 
 
 def impurity_of_path(path: str) -> str | None:
@@ -214,7 +221,13 @@ def is_plain_class(kind: Any) -> bool:
         and bool(bases)
         and not any([is_lasting(base.__module__) for base in bases])
         and not any([isinstance(value, OF_C) or name in DYNAMIC for name, value in members])
+        and not any([is_of_python(base) and "__slots__" in vars(base) for base in bases])
     )
+
+
+def is_of_python(kind: type) -> bool:
+    """Whether a class is of Python's own library, as UUIDs and paths are."""
+    return kind.__module__.split(".")[0] in sys.stdlib_module_names
 
 
 def is_of_library(module: Any) -> bool:

@@ -21,16 +21,20 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
+from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
+    carried_places,
     classes_in,
     code_in,
+    constant_of,
     inputs_of,
     may_look,
     opened_layout,
     signature_of,
+    with_read,
 )
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
@@ -56,7 +60,9 @@ MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 class Entry:
     """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
     that have programs, and the ``refusal`` of more; ``served``: items of sums, one by one;
-    ``batches``: programs of many items, by number of way and stacked inputs."""
+    ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places of
+    carried arguments that the model reads, on its other ways: calls with each of their constants
+    have entries of their own."""
 
     signature: Signature
     watch: References
@@ -65,6 +71,8 @@ class Entry:
     ways: list[Way] = field(default_factory=list)
     served: int = 0
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
+    reads: Sequence[int] = ()
+    finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
 
     @property
     def may_have_batches(self) -> bool:
@@ -112,12 +120,11 @@ class Programs:
         if entry is None or entry.watch is not self.watch or self.watch.has_changed():
             layout = opened_layout(call.layout())
             entry = self.entry(fun, signature_of(layout, self.looks))
-        if entry is None:
-            return trace(call, arrays)
-        if entry.ways:
+        while entry is not None and (entry.ways or entry.reads):
             layout = layout or opened_layout(call.layout())
             is_due = self.is_due
-            answer = self.run(entry, inputs_of(layout, entry.signature))
+            inputs = inputs_of(layout, entry.signature)
+            answer = self.run(entry, inputs) if entry.ways else None
             if answer is not None:
                 way, outputs, residuals = answer
                 if is_due:
@@ -126,6 +133,11 @@ class Programs:
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
+            if not entry.reads:
+                break
+            entry = self.finer(entry, layout.leaves)
+        if entry is None:
+            return trace(call, arrays)
         begin = clock.thread_seconds()
         outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
@@ -175,6 +187,26 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, refusal, before)
+            if watch.impurity or watch.is_doubtful:  # it may ask for identities
+                entry.reads = carried_places(signature)
+        return entry
+
+    def finer(self, entry: Entry, leaves: Any) -> Entry | None:
+        """The entry of calls with the same constants where the model reads them; ``leaves`` by
+        their places."""
+        constants = tuple([constant_of(leaves[place]) for place in entry.reads])
+        finer = entry.finer.get(constants)
+        if finer is None:
+            read = dict(zip(entry.reads, constants, strict=True))
+            finer = self.known_entry(with_read(entry.signature, read))
+            if finer is not None:
+                entry.finer[constants] = finer
+        return finer
+
+    def finest(self, entry: Entry | None, leaves: Sequence[Any]) -> Entry | None:
+        """The entry of calls with the same constants wherever the model reads them."""
+        while entry is not None and entry.reads:
+            entry = self.finer(entry, leaves)
         return entry
 
     def _refusal_of(self, signature: Signature, watch: References) -> str | None:
@@ -255,7 +287,12 @@ class Programs:
             entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
-            if is_refused and not self.looks and may_look(entry.signature.key):
+            if entry.reads:
+                finer = self.finer(entry, layout_of().leaves)
+                if finer is not None:
+                    finer.calls = self.price
+                    self._count(fun, finer, layout_of, outputs, tape, seconds)
+            elif is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
                 self.look_at(fun, again=True)
 
@@ -289,6 +326,9 @@ class Programs:
                 )
         except NotYet:
             return None
+        except Read as error:
+            entry.reads = error.places
+            return str(error)
         except Unrecordable as error:
             return str(error)
         except Exception as error:  # the tape raised none: it is the program's

@@ -91,6 +91,7 @@ class References:
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
         self._room, self._stops = room, not is_vouched
+        self.is_doubtful = False  # somebody vouched for impure code that it calls
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
         self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
@@ -205,6 +206,7 @@ class References:
         self._alike += inner._alike
         self._equal += inner._equal
         self._kept.append(inner)
+        self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
         return self._refuse(None if is_vouched else inner.impurity)
 
     def _follow_array(self, array: Any, name: str) -> None:

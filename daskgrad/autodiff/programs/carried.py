@@ -1,0 +1,129 @@
+"""Carried: arguments that a model passes on and does not read, which are no part of a signature.
+
+While a call is recorded, an object that answers nothing stands for each of them. Python's operators
+and methods end in it, and it takes down that they did. Code in C may ask for the type alone, and
+then raises an exception that the model may catch: so any exception counts as a read, too.
+"""
+
+import sys
+import types
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.purity import ONLY_ONE
+from daskgrad.autodiff.tape.boxes import AnsweringType
+
+Result = TypeVar("Result")
+
+CARRIED = "carried"
+TEXT = (str, bytes, np.str_, np.bytes_)
+IN_PATTERNS = 0x60  # flags of classes that patterns of sequences and mappings match
+PACKAGES = {"daskgrad", "autograd"}
+# of exceptions that code in C raises after it has called a method of the object, if it is to blame
+AFTER_METHODS = (Unrecordable, AttributeError, LookupError, StopIteration, GeneratorExit)
+METHODS = """
+    eq ne lt le gt ge hash bool len length_hint iter next reversed contains getitem setitem delitem
+    add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor
+    radd rsub rmul rmatmul rtruediv rfloordiv rmod rdivmod rpow rlshift rrshift rand ror rxor
+    neg pos abs invert int float complex index round trunc floor ceil
+    str repr format bytes fspath buffer dir sizeof reduce reduce_ex setattr delattr
+    enter exit await aiter anext array array_ufunc array_function
+"""
+
+
+class Read(Unrecordable):
+    """A model reads arguments, at these places."""
+
+    def __init__(self, places: Sequence[int]):
+        super().__init__("the model reads an argument that is neither number nor array")
+        self.places = tuple(places)
+
+
+@lru_cache(1024)
+def may_carry(kind: Any) -> bool:
+    """Whether no code can ask an object of a class anything but by its methods; calls count as
+    reads, and functions and the package's own objects are no such arguments."""
+    return kind in TEXT or not (
+        kind in ONLY_ONE
+        or kind.__flags__ & IN_PATTERNS
+        or type(kind) is AnsweringType
+        or kind.__module__.split(".")[0] in PACKAGES
+        or any(["__call__" in vars(base) for base in kind.__mro__])
+    )
+
+
+class Carried(metaclass=AnsweringType):
+    """Stands for an argument; ``note`` takes down that it is read, and returns an exception."""
+
+    __slots__ = ("note",)
+
+    def __init__(self, note: Callable[[], Exception]):
+        NOTE.__set__(self, note)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise NOTE.__get__(self)()
+
+
+NOTE: Any = vars(Carried)["note"]
+
+
+def read(self: Carried, *_: Any) -> Any:
+    raise NOTE.__get__(self)()
+
+
+for name in METHODS.split():
+    setattr(Carried, f"__{name}__", read)
+
+
+class Reads:
+    """Takes down which arguments, at some places, a run reads; ``objects`` stand for them."""
+
+    def __init__(self, places: Sequence[int]):
+        self.places = places
+        self.objects = [Carried(partial(self._note, [place])) for place in places]
+        self._read: Sequence[int] = ()  # the first time
+
+    def _note(self, places: Sequence[int]) -> Read:
+        self._read = self._read or places
+        return Read(places)
+
+    def of(self, run: Callable[[], Result]) -> Result:
+        """The result of a run.
+
+        Raises
+        ------
+        Read
+            if it reads an argument, or something keeps one, which may read it later.
+        """
+        if not self.places:
+            return run()
+        if sys.gettrace() is not None:  # a debugger's, and exceptions are not seen
+            raise Read(self.places)
+        sys.settrace(self._trace)
+        try:
+            result = run()
+        except Exception as error:
+            if self._read:
+                raise Read(self._read) from error
+            raise
+        finally:
+            sys.settrace(None)
+        counts = map(sys.getrefcount, self.objects)
+        kept = [place for place, count in zip(self.places, counts, strict=True) if count > ALONE]
+        if self._read or kept:
+            raise Read(self._read or kept)
+        return result
+
+    def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        """Python calls this where functions are called and where exceptions pass."""
+        if event == "exception" and not issubclass(argument[0], AFTER_METHODS):
+            self._note(self.places)
+        frame.f_trace_lines = False
+        return self._trace
+
+
+(ALONE,) = map(sys.getrefcount, [object()])
