@@ -94,7 +94,8 @@ def recorded_way(
     """The calls of a call of the model, examples of its cotangents, its value's structure, and
     which inputs are differentiated."""
     numbers = [layout.places[place] for place in signature.places]
-    structures, reads = [], Reads(carried_places(signature))
+    structures = []
+    reads = Reads({place: type(layout.leaves[place]) for place in carried_places(signature)})
 
     def leaves_of_value(*boxes: Any) -> list[Any]:
         leaves = substitute(layout.leaves, signature.places, boxes)
