@@ -22,7 +22,7 @@ import pytest
 from recorded import entries_of
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import blocks, carried, store
+from daskgrad.autodiff.programs import blocks, carried, store, whole
 from daskgrad.autodiff.programs.signatures import are_same
 
 COUNT = 60
@@ -94,6 +94,15 @@ def soon(monkeypatch):
     monkeypatch.setattr(blocks, "SERVED", 1)
     with dask.config.set(scheduler="synchronous"):
         yield
+
+
+@pytest.fixture
+def in_line(monkeypatch):
+    """Whole objectives get programs."""
+    made, find = [], whole.Whole._keep
+    monkeypatch.setattr(whole.Whole, "_keep", lambda *args: made.append(1) or find(*args))
+    with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": None}):
+        yield made
 
 
 def misfit(t, y, x):
@@ -474,7 +483,7 @@ def test_no_read_of_others_is_missed(name, choice):
     assert math.isclose(value, expected, rel_tol=1e-12)
 
 
-def test_an_objective_may_call_models_that_ask_for_identities():
+def test_an_objective_may_call_models_that_ask_for_identities(in_line):
     """For which somebody vouches."""
     vouched = dg.delayed(lambda x, name: np.sum(x**2) * same_text(name), compile=True)
     objective = dg.value_and_grad(lambda x, name: vouched(x, name))
@@ -483,6 +492,7 @@ def test_an_objective_may_call_models_that_ask_for_identities():
         value, gradient = objective(X, TEXT_OF_CODE if is_same else "south")
         assert value == (1.0 + is_same) * np.sum(X**2)
         np.testing.assert_array_equal(gradient, (1.0 + is_same) * 2.0 * X)
+    assert len(in_line) == 2
 
 
 @dg.custom_vjp
@@ -545,27 +555,26 @@ def test_a_name_that_a_model_returns_is_its_own(kept):
         np.testing.assert_array_equal(pull((1.0, kept(None)))[0], 2.0 * X)
 
 
-def test_an_unread_argument_of_an_objective_has_one_program(monkeypatch):
-    made, keep = [], store.Programs._keep
-    monkeypatch.setattr(store.Programs, "_keep", lambda *args: made.append(1) or keep(*args))
+def test_an_unread_argument_of_an_objective_has_one_program(in_line):
     model = dg.delayed(lambda x, name: np.sum(x**2))
     objective = dg.value_and_grad(lambda x, name, label: model(x, name) + 0.0)
     for number in range(80):
         objective(X, IDS[number % COUNT], DAYS[number % COUNT])
-    assert len(made) == 1
+    assert len(in_line) == 1
 
 
 @pytest.mark.parametrize("name", ["equal", "in a text", "in a dict", "its length"])
-def test_whole_objectives(name):
+def test_whole_objectives(name, in_line):
     """Of arguments that are no items."""
     weight_of = READS[name]
     model = dg.delayed(lambda x, name: np.sum(x**2) * weight_of(name))
     objective = dg.value_and_grad(lambda x, name, label: model(x, name) + 0.0 * model(x, name))
-    for number in range(60):
-        tag = NAMES[number]
-        value, gradient = objective(X, tag, IDS[number])
+    for number in range(180):
+        tag = NAMES[number // 3]
+        value, gradient = objective(X, tag, IDS[number % COUNT])
         assert value == np.sum(X**2) * weight_of(tag)
         np.testing.assert_array_equal(gradient, 2.0 * X * weight_of(tag))
+    assert len(in_line) > 1
 
 
 def test_under_a_debugger_all_names_count_as_read():
