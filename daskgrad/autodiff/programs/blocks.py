@@ -20,7 +20,7 @@ from daskgrad.autodiff.programs.signatures import (
     in_order,
     is_carried,
     is_leaf_class,
-    kind_of_leaf,
+    kind_in_item,
     opened_layout,
     opened_origins,
     order_within,
@@ -39,6 +39,7 @@ AT_A_TIME = 32  # results that are held, where items go one by one
 RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
 SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
+NESTED = 2  # containers in the items' containers that are taken apart together
 TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
@@ -225,24 +226,26 @@ class Column:
         return np.array([self.leaf(place, number) for place in places.tolist()])
 
 
-def columns_of(items: Sequence[Any]) -> list[Any] | None:
+def columns_of(items: Sequence[Any], depth: int = 0) -> list[Any] | None:
     """The leaves of items, a column for each number, if the items are leaves, or tuples, dicts or
-    objects of one structure that hold leaves alone; None for others."""
+    objects of one structure, that hold leaves or a few more of these; None for others."""
     kinds = set(map(type, items))
     if all(map(is_leaf_class, kinds)):
         return [items]
     columns: Any = None
     kind, *others = kinds
+    if others or depth > NESTED:
+        return None
     is_tuple = kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    if not others and is_tuple and len(set(map(len, items))) == 1:
+    if is_tuple and len(set(map(len, items))) == 1:
         columns = list(zip(*items, strict=True))
-    elif not others and (kind is dict or (is_plain_class(kind) and not slots_of(kind))):
+    elif kind is dict or (is_plain_class(kind) and not slots_of(kind)):
         dicts = items if kind is dict else list(map(vars, items))
         names, *rest = set(map(tuple, dicts))
         order: Any = None if rest else in_order(names) if kind is dict else names
         columns = order and [[item[name] for item in dicts] for name in order]
-    kinds = {kind for leaves in columns or () for kind in set(map(type, leaves))}
-    return columns if columns and all(map(is_leaf_class, kinds)) else None
+    parts = [columns_of(column, depth + 1) for column in columns or ()]
+    return None if None in parts else [leaves for part in parts for leaves in part or ()] or None
 
 
 def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
@@ -251,13 +254,13 @@ def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
     (kind, *others) = kinds
     if kind in NUMBERS and not others:
         return []
-    if not others and kind is not np.ndarray and is_carried(kind_of_leaf(leaves[0], looks)):
+    if not others and kind is not np.ndarray and is_carried(kind_in_item(leaves[0], looks)):
         return []
-    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_of_leaf(x, looks) for x in leaves]
+    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_in_item(x, looks) for x in leaves]
     return [] if keys.count(keys[0]) == len(keys) else keys
 
 
-def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_of_leaf) -> Kind:
+def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_in_item) -> Kind:
     """A key of an item; ``kind`` is that of a leaf."""
     return tuple(
         [
@@ -285,7 +288,7 @@ class ItemGroup:
         self._fun, self._programs = call.fun.fun, call.fun.programs
         self._programs.look_at(self._fun)
         self.watch = self._programs.watch
-        self._signature = signature_of(layout, looks) if arrays else None
+        self._signature = signature_of(layout, looks, in_sum=True) if arrays else None
         self._origins = {
             place: origin
             for place, origin in enumerate(opened_origins(passed.leaves, call.origins()))

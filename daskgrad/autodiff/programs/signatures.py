@@ -41,14 +41,18 @@ def inputs_of(layout: FlatArguments, signature: Signature) -> list[Any]:
     return [layout.leaves[place] for place in signature.places]
 
 
-def signature_of(layout: FlatArguments, looks: bool = False) -> Signature | None:
+def signature_of(
+    layout: FlatArguments, looks: bool = False, in_sum: bool = False
+) -> Signature | None:
     """The signature of a call, or ``None`` if no program takes an argument.
 
     Arrays and floating-point numbers are inputs of a program; Python's integers are a part of the
     signature, and so are NumPy's integers if the model ``looks`` at one. Strings and other objects
-    are carried, until the model reads one (see ``with_read``).
+    are carried, until the model reads one (see ``with_read``), and so are Python's integers in a
+    sum: items may be numbered.
     """
-    kinds = [kind_of_leaf(leaf, looks) for leaf in layout.leaves]
+    kind_of = kind_in_item if in_sum else kind_of_leaf
+    kinds = [kind_of(leaf, looks) for leaf in layout.leaves]
     # structures may be equal but for the order of a dict's keys; None if it is unknown
     order = exactly(layout.structure) if call_has_order(layout.structure) else b""
     numbers = zip(kinds, layout.places, strict=True)
@@ -261,20 +265,25 @@ def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
     return (CARRIED, kind) if may_carry(kind) else None
 
 
+def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
+    """The kind of an argument in a sum."""
+    return (CARRIED, int) if type(leaf) is int else kind_of_leaf(leaf, looks)
+
+
 def constant_of(leaf: Any) -> tuple | None:
     """The kind of a leaf that the model reads; ``None`` if programs take none."""
     kind = type(leaf)
-    return (CONSTANT, kind, leaf) if kind in TEXT else None
+    return (CONSTANT, kind, leaf) if kind is int or kind in TEXT else None
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:
     """The kind of a leaf without its size."""
     if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.ndim, leaf.dtype
-    kind = kind_of_leaf(leaf, looks)
+    kind = kind_in_item(leaf, looks)
     if kind is None or kind[0] is not CONSTANT:
         return kind
-    return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
+    return kind[:2] if issubclass(kind[1], np.integer) else kind
 
 
 def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:

@@ -100,6 +100,7 @@ class Programs:
         self.impurity = impurity  # why there are no programs
         self._entries: dict[Any, Entry] = {}
         self._refusals: dict[Any, str | None] = {}  # of structures of arguments
+        self._read: dict[Any, set[int]] = {}  # places in structures that a first program reads
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
         self.calls, self._next = 0, 1  # calls of programs, and the next one that is compared
@@ -187,8 +188,10 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, refusal, before)
-            if watch.impurity or watch.is_doubtful:  # it may ask for identities
-                entry.reads = carried_places(signature)
+            may_ask = watch.impurity or watch.is_doubtful  # for identities
+            read = self._read.get(signature.structure, ())  # for other sizes, too
+            carried = carried_places(signature)
+            entry.reads = [place for place in carried if may_ask or place in read]
         return entry
 
     def finer(self, entry: Entry, leaves: Any) -> Entry | None:
@@ -328,6 +331,8 @@ class Programs:
             return None
         except Read as error:
             entry.reads = error.places
+            if not entry.ways:
+                self._read.setdefault(signature.structure, set()).update(error.places)
             return str(error)
         except Unrecordable as error:
             return str(error)

@@ -90,7 +90,9 @@ def described_program(made: Model, args: tuple, kwargs: dict) -> list[str]:
     signature = signature_of(layout, programs.looks)
     if signature is None:
         raise Unrecordable(odd_argument(layout.leaves))
-    alike = [programs.finest(entry, layout.leaves) for entry in programs.alike(signature)]
+    in_sum = signature_of(layout, programs.looks, in_sum=True)
+    entries = {id(e): e for sign in (signature, in_sum) if sign for e in programs.alike(sign)}
+    alike = [programs.finest(entry, layout.leaves) for entry in entries.values()]
     if None in alike:
         raise Unrecordable(odd_argument(layout.leaves, carried_places(signature)))
     watch = References(made.fun)
