@@ -73,6 +73,7 @@ class Tag:
 
 @dataclasses.dataclass
 class Station:
+    number: int
     name: str
     founded: datetime.date
     region: Region
@@ -159,13 +160,20 @@ UNREAD = {  # models, items, and the number of programs
     "dicts": (
         of_dict,
         [
-            {"id": name, "name": f"a {name}", "t": t, "y": y}
-            for name, (t, y) in zip(IDS, CURVES, strict=True)
+            {"id": number, "name": f"a {name}", "t": t, "y": y}
+            for number, (name, (t, y)) in enumerate(zip(IDS, CURVES, strict=True))
         ],
         1,
     ),
-    "dataclasses": (of_object, list(map(Station, IDS, DAYS, REGIONS, TIMES, VALUES)), 1),
+    "dataclasses": (
+        of_object,
+        list(map(Station, range(COUNT), IDS, DAYS, REGIONS, TIMES, VALUES)),
+        1,
+    ),
     "rows": (of_object, list(map(Row, IDS, DAYS, TIMES, VALUES)), 1),
+    "numbered": (fields, list(enumerate(CURVES)), 1),
+    "integers": (of_tuple, tagged(range(COUNT)), 1),
+    "integers of a field": (fields, dg.zip(range(COUNT), CURVES), 1),
     "fields": (fields, dg.zip(IDS, CURVES), 1),
     "a loss by its name": (
         by_loss,
@@ -416,6 +424,53 @@ def is_member(region):
     return 2.0 if region is Region.NORTH else 1.0
 
 
+def number_or_error(number):
+    try:
+        return 2.0 if "abcdefghijkl".startswith("a" * number) else 1.0
+    except:  # noqa: E722
+        return 1.0
+
+
+NUMBERED = {
+    "times": lambda n: 2.0 * n,
+    "a product of arrays": lambda n: np.sum(np.ones(3) * n),
+    "a large product": lambda n: float((n * 2**62 + 2**65) % 97),
+    "a power": lambda n: 1.01**n,
+    "a rest": lambda n: 1.0 + n % 2,
+    "both": lambda n: float(sum(divmod(n, 7))),
+    "less": lambda n: 2.0 if n < 30 else 1.0,
+    "equal": lambda n: 2.0 if n == 31 else 1.0,
+    "if": lambda n: 2.0 if n else 1.0,
+    "an index": lambda n: ROW[n],
+    "an index of a list": lambda n: ROW.tolist()[n],
+    "a slice": lambda n: np.sum(ROW[:n]),
+    "a range": lambda n: float(len(range(n))),
+    "a shape": lambda n: float(np.zeros(n).size),
+    "a repeated list": lambda n: float(len([1.0] * n)),
+    "a key": lambda n: {31: 2.0}.get(n, 1.0),
+    "in a set": lambda n: 2.0 if n in {31, 32} else 1.0,
+    "in a range": lambda n: 2.0 if n in range(20, 31) else 1.0,
+    "in a tuple": lambda n: 2.0 if n in (31, 32) else 1.0,
+    "a float": lambda n: float(n),
+    "a root": lambda n: math.sqrt(n),
+    "binomials": lambda n: float(math.comb(5, n)),
+    "bits": lambda n: float(n.bit_length() + (~n & 3)),
+    "its digits": lambda n: float(len(f"{n}")),
+    "rounded": lambda n: round(1.23456, n),
+    "the larger one": lambda n: float(max(n, 30)),
+    "a sum": lambda n: float(sum([n, 1])),
+    "a sum of no others": lambda n: float(sum([], n)),
+    "its negative": lambda n: float(abs(-n)),
+    "from a number on": lambda n: float(next(iter(enumerate([1.0], n)))[0]),
+    "counted from it": lambda n: float(next(itertools.count(n))),
+    "an array": lambda n: np.array([n, 1.0])[0],
+    "filled": lambda n: np.full(2, n)[0] * 1.0,
+    "isinstance": lambda n: 2.0 if isinstance(n, int) else 1.0,
+    "or any error": number_or_error,
+}
+ROW = RANDOM.normal(size=COUNT)
+
+
 def by_pattern(thing):
     match thing:
         case [_]:
@@ -470,6 +525,16 @@ OTHERS = {
     "a list of names": ([[name, "a"] for name in NAMES], lambda names: float("north-2" in names)),
     "a function's name": ([np.sin, np.cos] * (COUNT // 2), lambda fun: float(fun(1.0))),
 }
+
+
+@pytest.mark.parametrize("choice", [True, "auto"])
+@pytest.mark.parametrize("name", NUMBERED)
+def test_no_use_of_an_integer_is_missed(name, choice):
+    model = weighted(NUMBERED[name])
+    items = tagged(range(COUNT))
+    value, _ = evaluated(dg.delayed(model, compile=choice), items)
+    expected = sum([model(item, X + 0.05) for item in items])
+    assert math.isclose(value, expected, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("choice", [True, "auto"])
