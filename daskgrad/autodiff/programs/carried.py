@@ -79,7 +79,7 @@ KIND: Any = vars(Carried)["kind"]
 NOTE: Any = vars(Carried)["note"]
 
 
-def read(self: Carried, *_: Any) -> Any:
+def read(self: Carried, *_: Any, **__: Any) -> Any:
     raise NOTE.__get__(self)()
 
 

@@ -19,6 +19,7 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatt
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, type(None))
+READABLE = {int, *TEXT}  # a program for each value, of those that are carried
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
 CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 MOST_STRUCTURES = 1024
@@ -273,7 +274,7 @@ def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
 def constant_of(leaf: Any) -> tuple | None:
     """The kind of a leaf that the model reads; ``None`` if programs take none."""
     kind = type(leaf)
-    return (CONSTANT, kind, leaf) if kind is int or kind in TEXT else None
+    return (CONSTANT, kind, leaf) if kind in READABLE else None
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:

@@ -24,6 +24,7 @@ from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.signatures import (
+    READABLE,
     Signature,
     are_same,
     carried_places,
@@ -197,13 +198,15 @@ class Programs:
     def finer(self, entry: Entry, leaves: Any) -> Entry | None:
         """The entry of calls with the same constants where the model reads them; ``leaves`` by
         their places."""
-        constants = tuple([constant_of(leaves[place]) for place in entry.reads])
-        finer = entry.finer.get(constants)
+        read = tuple([leaves[place] for place in entry.reads])  # the signature has their types
+        if not READABLE.issuperset(map(type, read)):
+            return None
+        finer = entry.finer.get(read)
         if finer is None:
-            read = dict(zip(entry.reads, constants, strict=True))
-            finer = self.known_entry(with_read(entry.signature, read))
+            constants = dict(zip(entry.reads, map(constant_of, read), strict=True))
+            finer = self.known_entry(with_read(entry.signature, constants))
             if finer is not None:
-                entry.finer[constants] = finer
+                entry.finer[read] = finer
         return finer
 
     def finest(self, entry: Entry | None, leaves: Sequence[Any]) -> Entry | None:

@@ -671,3 +671,18 @@ def test_the_object_in_place_of_an_argument_has_all_methods_of_python():
         if callable(getattr(carried.Carried, name, None)) and name not in vars(carried.Carried)
     }
     assert missing == set()
+
+
+def test_explain_tells_what_calls_with_read_arguments_have():
+    model = dg.delayed(weighted(READS["equal"]), compile=True)
+    items = tagged(NAMES)
+    assert "will be compiled" in dg.explain(model, items[0], X)
+    evaluated(model, items)
+    assert "is compiled to" in dg.explain(model, items[0], X)
+    numbered = dg.delayed(renewed(fields), compile=True)
+    evaluated(numbered, list(enumerate(CURVES)))
+    assert "is compiled to" in dg.explain(numbered, (3, CURVES[3]), X)
+    of_days = dg.delayed(weighted(OTHERS["a later date"][1]), compile=True)
+    for _ in range(2):  # before and after its calls
+        assert "among the arguments is date" in dg.explain(of_days, (START, *CURVES[0]), X)
+        evaluated(of_days, tagged(DAYS))
