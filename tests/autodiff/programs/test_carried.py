@@ -124,6 +124,13 @@ def of_dict(item, x):
     return misfit(item["t"], item["y"], x)
 
 
+def by_recursion(item, x):
+    def after(count):
+        return misfit(item[1], item[2], x) if count == 0 else after(count - 1)
+
+    return after(2)
+
+
 def by_loss(item, x):
     residuals = item["y"] - x[0] * np.exp(-x[1] * item["t"])
     if item["loss"] == "huber":
@@ -147,6 +154,7 @@ REGIONS = [Region.of(name) for name in NAMES]
 UNREAD = {  # models, items, and the number of programs
     "names": (of_tuple, tagged(IDS), 1),
     "bytes": (of_tuple, tagged([name.encode() for name in IDS]), 1),
+    "a function that calls itself": (by_recursion, tagged(IDS), 1),
     "strings of NumPy's": (of_tuple, tagged([*np.array(IDS)]), 1),
     "strings of another class": (of_tuple, tagged(list(map(Name, IDS))), 1),
     "dates": (of_tuple, tagged(DAYS), 1),
