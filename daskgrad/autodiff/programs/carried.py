@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.purity import ONLY_ONE
+from daskgrad.autodiff.programs.purity import ONLY_ONE, is_of_library
 from daskgrad.autodiff.tape.boxes import AnsweringType, package_of
 
 Result = TypeVar("Result")
@@ -26,6 +26,9 @@ IN_PATTERNS = 0x60  # flags of classes that patterns of sequences and mappings m
 PACKAGES = {"daskgrad", "autograd"}
 # of exceptions that code in C raises after it has called a method of the object, if it is to blame
 AFTER_METHODS = (Unrecordable, AttributeError, LookupError, StopIteration, GeneratorExit)
+DEEPEST = 4  # lists in lists
+OF_NUMBERS = (float, complex, np.number, np.bool_, np.dtype)
+APART = {type(None), bool, int, str, bytes, type, np.ufunc, types.ModuleType}
 METHODS = """
     eq ne lt le gt ge hash bool len length_hint iter next reversed contains getitem setitem delitem
     add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor
@@ -137,9 +140,27 @@ class Reads:
     def _trace(self, frame: types.FrameType, event: str, argument: Any) -> Any:
         """Python calls this where functions are called and where exceptions pass."""
         if event == "exception" and not issubclass(argument[0], AFTER_METHODS):
-            self._note(self.places)
+            if not (is_of_library(frame.f_globals.get("__name__")) and is_apart(frame.f_locals)):
+                self._note(self.places)
         frame.f_trace_lines = False
         return self._trace
+
+
+def is_apart(thing: Any, depth: int = 0) -> bool:
+    """Whether no carried object is within a thing, nor comes out of a call of it; libraries try
+    arguments of their own, and catch the errors."""
+    kind: Any = type(thing)
+    if kind is Carried:
+        return False
+    if kind is np.ndarray:
+        thing = thing.ravel().tolist() if thing.dtype.hasobject else None
+    if type(thing) in (list, tuple, dict):
+        parts = [*thing, *thing.values()] if kind is dict else thing
+        return depth < DEEPEST and all([is_apart(part, depth + 1) for part in parts])
+    if kind is types.FunctionType:
+        return is_of_library(thing.__module__) and not thing.__closure__ and not thing.__defaults__
+    is_box = type(kind) is AnsweringType
+    return is_box or isinstance(thing, OF_NUMBERS) or type(thing) in APART
 
 
 (ALONE,) = map(sys.getrefcount, [object()])
