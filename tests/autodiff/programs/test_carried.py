@@ -698,6 +698,15 @@ def test_a_library_that_tries_something_of_its_own_reads_nothing():
         assert not carried.is_apart([thing])
 
 
+def test_a_library_that_catches_the_error_of_a_read():
+    space = {"__name__": "numpy.joined"}
+    exec("def join(x):\n try: return ''.join([x])\n except TypeError: return None", space)
+    reads = carried.Reads({0: str})
+    assert reads.of(lambda: space["join"](3)) is None
+    with pytest.raises(carried.Read):
+        reads.of(lambda: space["join"](reads.objects[0]))
+
+
 def test_under_a_debugger_all_names_count_as_read():
     model = renewed(of_tuple)
     traced = sys.gettrace()
