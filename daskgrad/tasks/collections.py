@@ -38,7 +38,8 @@ def task_of(single: Any) -> TaskRef:
 
 def is_collection(value: Any) -> bool:
     """Whether a value is a Dask collection or a future."""
-    return is_dask_collection(value) or isinstance(value, TaskRef)
+    may_be = hasattr(type(value), "__dask_graph__")  # Dask asks the object
+    return (may_be and is_dask_collection(value)) or isinstance(value, TaskRef)
 
 
 def is_dask_array(value: Any) -> bool:

@@ -2,9 +2,11 @@
 
 What is at one place of an item differs from item to item: numbers of any type, and arrays of any
 length, dtype, order and number of axes. So items have programs of many groups, also in later sums,
-which know what earlier ones have found.
+which know what earlier ones have found. Each item has a label, which the model may read, on some
+branches.
 """
 
+import datetime
 import warnings
 
 import autograd.numpy as np
@@ -40,10 +42,33 @@ USES = {
     "squares": lambda field, x: x * np.sum(np.abs(field + x) ** 2),
     "a branch": lambda field, x: np.sum(field) * x if np.sum(field * 1.0) > 0 else x**2,
 }
+LABELS = {
+    "a name": lambda r: f"name {r.integers(6)}",
+    "a name of bytes": lambda r: b"name %d" % r.integers(6),
+    "a number": lambda r: int(r.integers(6)),
+    "a day": lambda r: datetime.date(2020, 1, int(r.integers(1, 7))),
+}
+
+
+def in_names(label):
+    try:
+        return 2.0 if label in "name 1 name 2" else 1.0
+    except TypeError:
+        return 1.0
+
+
+READS = {
+    "not": lambda label: 1.0,
+    "by value": lambda label: 2.0 if label in ("name 1", 2, b"name 3") else 1.0,
+    "as a key": lambda label: {"name 1": 2.0, 3: 3.0}.get(label, 1.0),
+    "its text": lambda label: float(len(f"{label}")),
+    "in C": in_names,
+    "in any way": lambda label: 2.0 if label else 1.0,
+}
 STRUCTURES = {
     "a tuple": tuple,
     "a list": list,
-    "a dict": lambda fields: dict(zip("abc", fields, strict=False)),
+    "a dict": lambda fields: dict(zip(["label", *"abc"], fields, strict=False)),
 }
 SWEEPS = 4
 X = numpy.array([0.3, -0.4, 0.7])
@@ -55,15 +80,19 @@ def differences(seed, counts):
     kinds = [KINDS[name] for name in random.choice(list(KINDS), random.integers(1, 7))]
     uses = tuple([USES[name] for name in random.choice(list(USES), fields)])
     build = STRUCTURES[random.choice(list(STRUCTURES))]
+    label_of, read = LABELS[random.choice(list(LABELS))], READS[random.choice(list(READS))]
+    is_seldom = random.integers(2)
     items = [
-        build([kinds[random.integers(len(kinds))](random) for _ in range(fields)])
+        build([label_of(random), *[random.choice(kinds)(random) for _ in range(fields)]])
         for _ in range(random.integers(2, 60))
     ]
     grainsize = int(random.choice([1, 4, 64]))
 
     def model(item, x):
-        own = [item[name] for name in "abc"[:fields]] if isinstance(item, dict) else item
-        return sum([np.real(uses[n](own[n], x[n])) for n in range(fields)])
+        names = ["label", *"abc"[:fields]]
+        label, *own = [item[name] for name in names] if isinstance(item, dict) else item
+        total = sum([np.real(uses[n](own[n], x[n])) for n in range(fields)])
+        return total if is_seldom and total < 0.0 else total * read(label)
 
     def evaluate(choice):
         made = dg.delayed(model, compile=choice)

@@ -19,7 +19,9 @@ from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
     in_order,
-    kind_of_leaf,
+    is_carried,
+    is_leaf_class,
+    kind_in_item,
     opened_layout,
     opened_origins,
     order_within,
@@ -32,12 +34,13 @@ from daskgrad.autodiff.programs.watch import References, slots_of
 from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way, make_batch
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock, TracedCall
-from daskgrad.autodiff.values.trees import LEAF, LEAF_TYPES, unflatten
+from daskgrad.autodiff.values.trees import LEAF, unflatten
 
 AT_A_TIME = 32  # results that are held, where items go one by one
 RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
 SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
+NESTED = 2  # containers in the items' containers that are taken apart together
 TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
@@ -62,11 +65,7 @@ def trace_block(block: TracedBlock) -> Iterator[Run]:
 def is_batched(block: TracedBlock) -> bool:
     """Whether items like a block's first go in batches (see ``autodiff.libraries.registry``)."""
     items = known_items(block)
-    return not items.are_for_the_tape and goes_in_batches(items.look_up(block, 0)[1])
-
-
-def goes_in_batches(entry: Entry | None) -> bool:
-    return entry is not None and entry.served >= SERVED and entry.may_have_batches
+    return not items.are_for_the_tape and items.goes_in_batches(block, 0)
 
 
 def known_items(block: TracedBlock) -> "KnownItems":
@@ -102,7 +101,7 @@ class KnownItems:
     def run(self, block: TracedBlock, start: int) -> Run:
         """The results of items from ``start`` on: of many if the first goes in batches."""
         group, entry = self.look_up(block, start)
-        is_in_batches = goes_in_batches(entry)
+        is_in_batches = self.goes_in_batches(block, start)
         stop = min(start + (group.most if is_in_batches else AT_A_TIME), block.count)
         items = ItemRun(block, start, stop, self._looks)
         kinds = [(places, *self.look_up(block, start + places[0])) for places in items.kinds()]
@@ -123,6 +122,19 @@ class KnownItems:
                 if place < count and results[place] is None:
                     results[place] = group.result(entry, items, place) or Pending(entry)
         return results
+
+    def goes_in_batches(self, block: TracedBlock, number: int) -> bool:
+        """Whether an item's program, by what the model reads, has served often enough."""
+
+        def leaf_of(field: int, leaf: int) -> Any:
+            return taken_apart(block.fields[field][number])[0][leaf]
+
+        group, entry = self.look_up(block, number)
+        while entry is not None and not (entry.served >= SERVED and entry.may_have_batches):
+            if not entry.reads:
+                return False
+            entry = group.finer(entry, leaf_of)
+        return entry is not None
 
     def look_up(self, block: TracedBlock, number: int) -> tuple["ItemGroup", Entry | None]:
         """The items that an item goes with, and the entry of its kind, if it gets programs."""
@@ -215,37 +227,41 @@ class Column:
         return np.array([self.leaf(place, number) for place in places.tolist()])
 
 
-def columns_of(items: Sequence[Any]) -> list[Any] | None:
+def columns_of(items: Sequence[Any], depth: int = 0) -> list[Any] | None:
     """The leaves of items, a column for each number, if the items are leaves, or tuples, dicts or
-    objects of one structure that hold leaves alone; None for others."""
+    objects of one structure, that hold leaves or a few more of these; None for others."""
     kinds = set(map(type, items))
-    if kinds <= LEAF_TYPES:
+    if all(map(is_leaf_class, kinds)):
         return [items]
     columns: Any = None
     kind, *others = kinds
+    if others or depth > NESTED:
+        return None
     is_tuple = kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    if not others and is_tuple and len(set(map(len, items))) == 1:
+    if is_tuple and len(set(map(len, items))) == 1:
         columns = list(zip(*items, strict=True))
-    elif not others and (kind is dict or (is_plain_class(kind) and not slots_of(kind))):
+    elif kind is dict or (is_plain_class(kind) and not slots_of(kind)):
         dicts = items if kind is dict else list(map(vars, items))
         names, *rest = set(map(tuple, dicts))
         order: Any = None if rest else in_order(names) if kind is dict else names
         columns = order and [[item[name] for item in dicts] for name in order]
-    if columns and all([LEAF_TYPES.issuperset(map(type, leaves)) for leaves in columns]):
-        return columns
-    return None
+    parts = [columns_of(column, depth + 1) for column in columns or ()]
+    return None if None in parts else [leaves for part in parts for leaves in part or ()] or None
 
 
 def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
     """A key of each leaf's kind; none if all leaves have one kind."""
     kinds = set(map(type, leaves))
-    if kinds in ({float}, {np.float64}):
+    (kind, *others) = kinds
+    if kind in NUMBERS and not others:
         return []
-    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_of_leaf(x, looks) for x in leaves]
+    if not others and kind is not np.ndarray and is_carried(kind_in_item(leaves[0], looks)):
+        return []
+    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_in_item(x, looks) for x in leaves]
     return [] if keys.count(keys[0]) == len(keys) else keys
 
 
-def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_of_leaf) -> Kind:
+def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_in_item) -> Kind:
     """A key of an item; ``kind`` is that of a leaf."""
     return tuple(
         [
@@ -258,6 +274,7 @@ def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_of_leaf) -> Kind
 
 
 memory_of_array = attrgetter("shape", "dtype", "strides")
+NUMBERS = {float, np.float64}
 
 
 class ItemGroup:
@@ -272,16 +289,17 @@ class ItemGroup:
         self._fun, self._programs = call.fun.fun, call.fun.programs
         self._programs.look_at(self._fun)
         self.watch = self._programs.watch
-        self._signature = signature_of(layout, looks) if arrays else None
-        self._leaves = [
-            (place, *origin)
+        self._signature = signature_of(layout, looks, in_sum=True) if arrays else None
+        self._origins = {
+            place: origin
             for place, origin in enumerate(opened_origins(passed.leaves, call.origins()))
             if origin is not None and origin[0] < len(block.fields)
-        ]
+        }
         places = [] if self._signature is None else self._signature.places
+        self._shared = layout.leaves
         self._inputs = [layout.leaves[place] for place in places]
         at = {place: number for number, place in enumerate(places)}
-        self._own = [(at[place], *origin) for place, *origin in self._leaves if place in at]
+        self._own = [(at[n], *origin) for n, origin in self._origins.items() if n in at]
         self.serves_sizes = self._signature_for(kind) == self._signature
 
     def _signature_for(self, kind: Kind) -> Signature | None:
@@ -289,7 +307,7 @@ class ItemGroup:
             return None
         (*parts, kinds), places, structure, asked = self._signature
         kinds = list(kinds)
-        for place, field, leaf in self._leaves:
+        for place, (field, leaf) in self._origins.items():
             kinds[place] = kind[field][2 + leaf]
         return Signature((*parts, tuple(kinds)), places, structure, asked)
 
@@ -300,10 +318,14 @@ class ItemGroup:
 
     def result(self, entry: Entry | None, items: ItemRun, place: int) -> Result | None:
         """Value and gradient of an item, or ``None`` if it is to be traced."""
-        if entry is None or not entry.ways or self._programs.is_due:
+        if entry is None or self._programs.is_due:
             return None
-        answer = self._programs.run(entry, self._inputs_of(items, place))
-        entry.served += 1
+        answer = None
+        if entry.ways:
+            answer = self._programs.run(entry, self._inputs_of(items, place))
+            entry.served += 1
+        if answer is None and entry.reads:
+            return self.result(self._entry_of_item(entry, items, place), items, place)
         if answer is None or not isinstance(answer[1][0], float) or len(answer[1]) > 1:
             return None
         way, outputs, residuals = answer
@@ -312,7 +334,8 @@ class ItemGroup:
             gradient = way.program.pull_examples(residuals)
         except Diverged:
             return None
-        count_up(way.counted)
+        if way.counted:
+            count_up(way.counted)
         return value, gradient
 
     def _inputs_of(self, items: ItemRun, place: Any, taken: Callable = Column.leaf) -> list[Any]:
@@ -321,6 +344,17 @@ class ItemGroup:
         for at, field, leaf in self._own:
             inputs[at] = taken(items.columns[field], place, leaf)
         return inputs
+
+    def finer(self, entry: Entry, leaf_of: Callable[[int, int], Any]) -> Entry | None:
+        """The entry of an item by what the model reads; ``leaf_of`` field and number."""
+        leaves = {}
+        for place in entry.reads:
+            origin = self._origins.get(place)
+            leaves[place] = self._shared[place] if origin is None else leaf_of(*origin)
+        return self._programs.finer(entry, leaves)
+
+    def _entry_of_item(self, entry: Entry, items: ItemRun, place: int) -> Entry | None:
+        return self.finer(entry, lambda field, leaf: items.columns[field].leaf(place, leaf))
 
     def by_batches(self, entry: Entry, items: ItemRun, places: np.ndarray) -> Iterator[Part]:
         """The results of items of one kind, as far as they go in batches."""
@@ -340,6 +374,12 @@ class ItemGroup:
                 runs, rows = batch.tally
                 if runs > TRIALS and rows < LEAST * runs:
                     entry.batches[number, own] = None
+        kinds: dict[Entry | None, list[int]] = {}
+        for place in places.tolist() if entry.reads else ():
+            kinds.setdefault(self._entry_of_item(entry, items, place), []).append(place)
+        for finer, some in kinds.items():
+            if finer is not None and len(some) >= LEAST:
+                yield from self.by_batches(finer, items, np.array(some))
 
     def _make_batch(
         self, entry: Entry, number: int, own: Sequence[int], items: ItemRun, places: np.ndarray

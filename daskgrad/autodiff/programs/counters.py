@@ -3,7 +3,6 @@
 A program counts them up, too, by as much as the call that was recorded.
 """
 
-import dis
 import inspect
 import threading
 import types
@@ -12,46 +11,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from daskgrad.autodiff.programs.boxes import Unrecordable
-
-STEPS = ("+=", "-=")
-OF_ATTRIBUTE = ("COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
-OF_GLOBAL = ("LOAD_GLOBAL", None, "BINARY_OP", "STORE_GLOBAL")
-CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT")
-
-Body = Sequence[dis.Instruction]
-
-
-def without_counters(body: Body) -> tuple[list[dis.Instruction], set[str], set[str]]:
-    """Code without the instructions that count, and the attributes and globals they count in."""
-    rest: list[dis.Instruction] = []
-    attributes: set[str] = set()
-    names: set[str] = set()
-    place = 0
-    while place < len(body):
-        for pattern, counters in ((OF_ATTRIBUTE, attributes), (OF_GLOBAL, names)):
-            part = body[place : place + len(pattern)]
-            if counts(part, pattern):
-                counters.add(part[-1].argval)
-                place += len(pattern)
-                break
-        else:
-            rest.append(body[place])
-            place += 1
-    return rest, attributes, names
-
-
-def counts(part: Body, pattern: Sequence[str | None]) -> bool:
-    """Whether instructions add a whole number to one attribute, or global, and store it."""
-    if len(part) < len(pattern):
-        return False
-    for op, name in zip(part, pattern, strict=True):
-        if name is None:
-            is_right = op.opname in CONSTANTS and type(op.argval) is int
-        else:
-            is_right = op.opname == name and (name != "BINARY_OP" or op.argrepr in STEPS)
-        if not is_right:
-            return False
-    return part[-1].argval == next(op.argval for op in part if op.opname.startswith("LOAD"))
 
 
 class Counter(NamedTuple):
@@ -87,7 +46,7 @@ class Counter(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a call has added to a counter."""
+    """A counter, and the number that a call adds to it."""
 
     counter: Counter
     number: int
@@ -100,22 +59,22 @@ def count_up(counted: Sequence[Counted], times: int = 1) -> None:
             counter.set(counter.get() + times * number)
 
 
-class Count(int):
+class StandIn(int):
     """A whole number that notes what one thread adds to it."""
 
     notes: list[int]
     thread: int
 
     @classmethod
-    def of(cls, value: int, notes: list[int], thread: int) -> "Count":
-        count = cls(value)
-        count.notes, count.thread = notes, thread
-        return count
+    def of(cls, value: int, notes: list[int], thread: int) -> "StandIn":
+        number = cls(value)
+        number.notes, number.thread = notes, thread
+        return number
 
     def __add__(self, number: Any) -> Any:
         if threading.get_ident() == self.thread:
             self.notes.append(number)
-        return Count.of(int(self) + number, self.notes, self.thread)
+        return StandIn.of(int(self) + number, self.notes, self.thread)
 
     def __sub__(self, number: Any) -> Any:
         return self + -number
@@ -137,7 +96,7 @@ def counting(counters: Sequence[Counter]) -> Iterator[list[Counted]]:
     counted: list[Counted] = []
     notes: list[list[int]] = [[] for _ in present]
     for counter, numbers in zip(present, notes, strict=True):
-        counter.set(Count.of(counter.get(), numbers, threading.get_ident()))
+        counter.set(StandIn.of(counter.get(), numbers, threading.get_ident()))
     try:
         yield counted
     finally:

@@ -8,6 +8,7 @@ ran of it (``paths``). Some things are known to be harmless, and all others are 
 import abc
 import builtins
 import dis
+import sys
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from typing import Any, NamedTuple
 import autograd.numpy as anp
 import numpy as np
 
-from daskgrad.autodiff.programs.counters import without_counters
 from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
@@ -66,7 +66,12 @@ BY_HASH = (
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
 QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
+ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
+COUNTS = ("+=", "-=")
+OF_ATTRIBUTE = ("COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
+OF_GLOBAL = ("LOAD_GLOBAL", None, "BINARY_OP", "STORE_GLOBAL")
+NUMBERS = ("LOAD_CONST", "LOAD_SMALL_INT")
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
@@ -195,6 +200,41 @@ def second_argument(body: Sequence[dis.Instruction], number: int) -> int | None:
     return stop - 1 if is_call and is_last else None
 
 
+def without_counters(
+    body: Sequence[dis.Instruction],
+) -> tuple[list[dis.Instruction], set[str], set[str]]:
+    """Code without the instructions that count, and the attributes and globals they count in."""
+    rest: list[dis.Instruction] = []
+    attributes: set[str] = set()
+    names: set[str] = set()
+    place = 0
+    while place < len(body):
+        for pattern, counters in ((OF_ATTRIBUTE, attributes), (OF_GLOBAL, names)):
+            part = body[place : place + len(pattern)]
+            if counts(part, pattern):
+                counters.add(part[-1].argval)
+                place += len(pattern)
+                break
+        else:
+            rest.append(body[place])
+            place += 1
+    return rest, attributes, names
+
+
+def counts(part: Sequence[dis.Instruction], pattern: Sequence[str | None]) -> bool:
+    """Whether instructions add a whole number to one attribute, or global, and store it."""
+    if len(part) < len(pattern):
+        return False
+    for op, name in zip(part, pattern, strict=True):
+        if name is None:
+            is_right = op.opname in NUMBERS and type(op.argval) is int
+        else:
+            is_right = op.opname == name and (name != "BINARY_OP" or op.argrepr in COUNTS)
+        if not is_right:
+            return False
+    return part[-1].argval == next(op.argval for op in part if op.opname.startswith("LOAD"))
+
+
 def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:
     paths: Paths = {}
     for body in bodies:
@@ -247,7 +287,7 @@ def impurity_of_body(
                 return f"it assigns or deletes an element of {held!r}"
         if op.opname in CHANGES or (op.opname in STORES and name in outer):
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
-        if op.opname == "IS_OP" and not (before and before.opname == "LOAD_CONST"):
+        if op.opname == "IS_OP" and not (before and is_only_one(before)):
             return "it asks with 'is' whether two objects are the same one"
         if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
@@ -259,6 +299,11 @@ def impurity_of_body(
             if name in REFUSED or (name.startswith("__") and name.endswith("__")):
                 return f"it uses {name!r}"
     return None
+
+
+def is_only_one(op: dis.Instruction) -> bool:
+    """Whether an instruction gives a constant that has no equals but itself."""
+    return op.opname == "LOAD_CONST" and type(op.argval) in ONLY_ONE
 
 
 def impurity_of_path(path: str) -> str | None:
@@ -308,7 +353,13 @@ def is_plain_class(kind: Any) -> bool:
         and bool(bases)
         and not any([is_lasting(base.__module__) for base in bases])
         and not any([isinstance(value, OF_C) or name in DYNAMIC for name, value in members])
+        and not any([is_of_python(base) and "__slots__" in vars(base) for base in bases])
     )
+
+
+def is_of_python(kind: type) -> bool:
+    """Whether a class is of Python's own library, as UUIDs and paths are."""
+    return kind.__module__.split(".")[0] in sys.stdlib_module_names
 
 
 def is_of_library(module: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from daskgrad.autodiff.programs.carried import CARRIED, TEXT, may_carry
 from daskgrad.autodiff.programs.purity import is_plain_class
 from daskgrad.autodiff.programs.watch import slots_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
@@ -17,7 +18,8 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatt
 
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
-STATIC = (bool, int, str, bytes, np.str_, np.bytes_, type(None))
+STATIC = (bool, int, type(None))
+READABLE = {int, *TEXT}  # a program for each value, of those that are carried
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
 CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 MOST_STRUCTURES = 1024
@@ -40,16 +42,22 @@ def inputs_of(layout: FlatArguments, signature: Signature) -> list[Any]:
     return [layout.leaves[place] for place in signature.places]
 
 
-def signature_of(layout: FlatArguments, looks: bool = False) -> Signature | None:
-    """The signature of a call, or ``None`` if an argument is neither number, array nor constant.
+def signature_of(
+    layout: FlatArguments, looks: bool = False, in_sum: bool = False
+) -> Signature | None:
+    """The signature of a call, or ``None`` if no program takes an argument.
 
-    Arrays and floating-point numbers are inputs of a program; Python's integers and strings are a
-    part of the signature, and so are NumPy's integers if the model ``looks`` at one.
+    Arrays and floating-point numbers are inputs of a program; Python's integers are a part of the
+    signature, and so are NumPy's integers if the model ``looks`` at one. Strings and other objects
+    are carried, until the model reads one (see ``with_read``), and so are Python's integers in a
+    sum: items may be numbered.
     """
-    kinds = [kind_of_leaf(leaf, looks) for leaf in layout.leaves]
+    kind_of = kind_in_item if in_sum else kind_of_leaf
+    kinds = [kind_of(leaf, looks) for leaf in layout.leaves]
     # structures may be equal but for the order of a dict's keys; None if it is unknown
     order = exactly(layout.structure) if call_has_order(layout.structure) else b""
-    if None in kinds or order is None:
+    numbers = zip(kinds, layout.places, strict=True)
+    if order is None or any([is_strange(kind, number) for kind, number in numbers]):
         return None
     first: dict[int, int] = {}  # by the number of a traced array, which may be several arguments
     places = [
@@ -57,11 +65,32 @@ def signature_of(layout: FlatArguments, looks: bool = False) -> Signature | None
         for place, (kind, number) in enumerate(zip(kinds, layout.places, strict=True))
         if kind
         and kind[0] is not CONSTANT
+        and not is_carried(kind)
         and (number is None or first.setdefault(number, place) == place)
     ]
     numbered = tuple(layout.places), tuple(layout.asked)
     key = layout.structure, order, numbered, tuple(kinds)
     return Signature(key, places, layout.structure, layout.asked)
+
+
+def is_strange(kind: tuple | None, number: int | None) -> bool:
+    """Whether no program takes a leaf: carried ones have no derivatives."""
+    return kind is None or (is_carried(kind) and number is not None)
+
+
+def is_carried(kind: tuple | None) -> bool:
+    return kind is not None and kind[0] is CARRIED
+
+
+def carried_places(signature: Signature) -> list[int]:
+    return [place for place, kind in enumerate(signature.key[-1]) if is_carried(kind)]
+
+
+def with_read(signature: Signature, read: dict[int, tuple | None]) -> Signature | None:
+    """The signature of calls that have these constants at these places."""
+    *parts, kinds = signature.key
+    kinds = tuple([read.get(place, kind) for place, kind in enumerate(kinds)])
+    return None if None in kinds else signature._replace(key=(*parts, kinds))
 
 
 def may_look(key: Any) -> bool:
@@ -125,6 +154,16 @@ def opened(value: Any, depth: int = 0) -> Any:
     leaves, structure = flatten(value)
     parts = [Opened(x, depth + 1) if is_plain(x) else x for x in leaves]
     return unflatten(structure, parts)
+
+
+def is_leaf_class(kind: Any) -> bool:
+    """Whether objects of a class are leaves, which are not taken apart."""
+    is_known = kind in LEAF_TYPES or kind in NUMBERS
+    return is_known or (
+        may_carry(kind)
+        and not is_plain_class(kind)
+        and optree.register_pytree_node.get(kind, namespace=NAMESPACE) is None
+    )
 
 
 def taken_apart(item: Any) -> tuple[list[Any], Any]:
@@ -217,22 +256,35 @@ def has_keys(structure: Any) -> bool:
 
 def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
     """The facts of an argument for which a program is made; ``None`` if programs take none."""
-    kind = type(leaf)
+    kind: Any = type(leaf)
     if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else leaf.flags.forc
     if kind in STATIC or kind in CODE or (looks and issubclass(kind, LOOKED_AT)):
         return CONSTANT, kind, leaf
-    return (kind,) if issubclass(kind, NUMBERS) and kind is not np.void else None
+    if issubclass(kind, NUMBERS) and kind is not np.void and kind not in TEXT:
+        return (kind,)
+    return (CARRIED, kind) if may_carry(kind) else None
+
+
+def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
+    """The kind of an argument in a sum."""
+    return (CARRIED, int) if type(leaf) is int else kind_of_leaf(leaf, looks)
+
+
+def constant_of(leaf: Any) -> tuple | None:
+    """The kind of a leaf that the model reads; ``None`` if programs take none."""
+    kind = type(leaf)
+    return (CONSTANT, kind, leaf) if kind in READABLE else None
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:
     """The kind of a leaf without its size."""
     if type(leaf) is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.ndim, leaf.dtype
-    kind = kind_of_leaf(leaf, looks)
+    kind = kind_in_item(leaf, looks)
     if kind is None or kind[0] is not CONSTANT:
         return kind
-    return kind[:2] if kind[1] is int or issubclass(kind[1], np.integer) else kind
+    return kind[:2] if issubclass(kind[1], np.integer) else kind
 
 
 def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:

@@ -21,19 +21,24 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
+from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import merge
 from daskgrad.autodiff.programs.signatures import (
+    READABLE,
     Signature,
     are_same,
+    carried_places,
     classes_in,
     code_in,
+    constant_of,
     inputs_of,
     may_look,
     opened_layout,
     signature_of,
+    with_read,
 )
 from daskgrad.autodiff.programs.watch import References, impurity_of_called
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
@@ -61,7 +66,8 @@ class Entry:
     """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
     that have programs, and the ``refusal`` of more; ``patience``: prices of the next program, after
     impure paths; ``served``: items of sums, one by one; ``batches``: programs of many items, by
-    number of way and stacked inputs."""
+    number of way and stacked inputs; ``reads``: places of carried arguments that the model reads,
+    on its other ways: calls with each of their constants have entries of their own."""
 
     signature: Signature
     watch: References
@@ -71,6 +77,8 @@ class Entry:
     ways: list[Way] = field(default_factory=list)
     served: int = 0
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
+    reads: Sequence[int] = ()
+    finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
 
     @property
     def may_have_batches(self) -> bool:
@@ -101,6 +109,7 @@ class Programs:
         self.by_path = watch is not None and bool(self._impurity(watch)) and not self._is_vouched
         self._entries: dict[Any, Entry] = {}
         self._followed: set[Any] = set()  # structures of arguments
+        self._read: dict[Any, set[int]] = {}  # places in structures that a first program reads
         self._codes: set[Any] = set()  # of programs
         self._nbytes = 0
         self.calls, self._next = 0, 1  # calls of programs, and the next one that is compared
@@ -121,22 +130,26 @@ class Programs:
         if entry is None or entry.watch is not self.watch or self.watch.has_changed():
             layout = opened_layout(call.layout())
             entry = self.entry(fun, signature_of(layout, self.looks))
-        if entry is None:
-            return trace(call, arrays)
-        if entry.ways:
+        while entry is not None and (entry.ways or entry.reads):
             layout = layout or opened_layout(call.layout())
             is_due = self.is_due
-            answer = self.run(entry, inputs_of(layout, entry.signature))
+            inputs = inputs_of(layout, entry.signature)
+            answer = self.run(entry, inputs) if entry.ways else None
             if answer is not None:
                 way, outputs, residuals = answer
                 if is_due:
                     pull = partial(way.program.pull_examples, residuals)
                     self.check(fun, way, (call, arrays), outputs, pull)  # which counts
-                else:
+                elif way.counted:
                     count_up(way.counted)
                 call.structure = way.structure
                 held = residuals, way.tape_nbytes, call, arrays, entry.watch
                 return outputs, CompiledTape(way.program, *held)
+            if not entry.reads:
+                break
+            entry = self.finer(entry, layout.leaves)
+        if entry is None:
+            return trace(call, arrays)
         begin = clock.thread_seconds()
         with self._path_of(entry) as path:
             outputs, tape = trace(call, arrays)
@@ -191,6 +204,30 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
+            may_ask = watch.impurity or watch.is_doubtful  # for identities
+            read = self._read.get(signature.structure, ())  # for other sizes, too
+            carried = carried_places(signature)
+            entry.reads = [place for place in carried if may_ask or place in read]
+        return entry
+
+    def finer(self, entry: Entry, leaves: Any) -> Entry | None:
+        """The entry of calls with the same constants where the model reads them; ``leaves`` by
+        their places."""
+        read = tuple([leaves[place] for place in entry.reads])  # the signature has their types
+        if not READABLE.issuperset(map(type, read)):
+            return None
+        finer = entry.finer.get(read)
+        if finer is None:
+            constants = dict(zip(entry.reads, map(constant_of, read), strict=True))
+            finer = self.known_entry(with_read(entry.signature, constants))
+            if finer is not None:
+                entry.finer[read] = finer
+        return finer
+
+    def finest(self, entry: Entry | None, leaves: Sequence[Any]) -> Entry | None:
+        """The entry of calls with the same constants wherever the model reads them."""
+        while entry is not None and entry.reads:
+            entry = self.finer(entry, leaves)
         return entry
 
     def _follow_arguments(self, signature: Signature, watch: References) -> None:
@@ -329,7 +366,12 @@ class Programs:
             entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
-            if is_refused and not self.looks and may_look(entry.signature.key):
+            if entry.reads:
+                finer = self.finer(entry, layout_of().leaves)
+                if finer is not None:
+                    finer.calls = self.price
+                    self._count(fun, finer, layout_of, outputs, tape, seconds, path)
+            elif is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
                 self.look_at(fun, again=True)
 
@@ -367,6 +409,11 @@ class Programs:
                 )
         except NotYet:
             return None
+        except Read as error:
+            entry.reads = error.places
+            if not entry.ways:
+                self._read.setdefault(signature.structure, set()).update(error.places)
+            return str(error)
         except Unrecordable as error:
             return str(error)
         except Exception as error:  # the tape raised none: it is the program's

@@ -103,6 +103,7 @@ class References:
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
         self._room, self._stops = room, not is_vouched
+        self.is_doubtful = False  # somebody vouched for impure code that it calls
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
         self._counted: set[str] = set()  # attributes that it counts up
@@ -289,6 +290,7 @@ class References:
         self._counted |= inner._counted
         self._globals += inner._globals
         self._kept.append(inner)
+        self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
 
     def _follow_array(self, array: Any, name: str) -> None:
         if array.dtype.hasobject:

@@ -8,11 +8,17 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import STATEMENTS, CallList, NumpyCall, calls_in, value_of
+from daskgrad.autodiff.programs.carried import Reads
 from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
-from daskgrad.autodiff.programs.signatures import Signature, has_changed, inputs_of
+from daskgrad.autodiff.programs.signatures import (
+    Signature,
+    carried_places,
+    has_changed,
+    inputs_of,
+)
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten
@@ -92,9 +98,11 @@ def recorded_way(
     which inputs are differentiated."""
     numbers = [layout.places[place] for place in signature.places]
     structures = []
+    reads = Reads({place: type(layout.leaves[place]) for place in carried_places(signature)})
 
     def leaves_of_value(*boxes: Any) -> list[Any]:
         leaves = substitute(layout.leaves, signature.places, boxes)
+        leaves = substitute(leaves, reads.places, reads.objects)
         traced = dict(zip(numbers, boxes, strict=True))
         for place, number in enumerate(layout.places):
             if number is not None:  # an array may be passed twice
@@ -109,7 +117,7 @@ def recorded_way(
     order = {number: place for place, number in enumerate(numbers) if number is not None}
     active = [order[number] for number in sorted(order)]
     inputs = inputs_of(layout, signature)
-    calls, examples = record(leaves_of_value, inputs, active, layout.asked)
+    calls, examples = reads.of(lambda: record(leaves_of_value, inputs, active, layout.asked))
     if not getattr(fun, "has_value", True):  # and no pullback
         others = unused(calls)
         outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)

@@ -5,6 +5,8 @@ same types, shapes and dtypes. The ordinary way, which has all checks, serves un
 all exceptions, and makes the comparisons.
 """
 
+import datetime
+import enum
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_
@@ -14,6 +16,7 @@ import numpy as np
 
 from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.carried import TEXT
 from daskgrad.autodiff.programs.counters import count_up
 from daskgrad.autodiff.programs.purity import is_of_library
 from daskgrad.autodiff.programs.signatures import (
@@ -39,6 +42,7 @@ RUNS = {"compute", "persist", "visualize"}  # of nodes
 PLAIN = {np.zeros, np.array, np.where, np.copy, np.concatenate, spread.fun}
 PAIR = flatten((0.0, 0.0))[1]
 FAILED = object()
+PLAIN_LEAVES = (np.number, np.bool_, *TEXT, datetime.date, datetime.timedelta, enum.Enum)
 MOST_KINDS = 256  # of arguments of one function
 LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
 
@@ -54,8 +58,8 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
     Raises
     ------
     Unusual
-        unless all leaves are plain numbers, constants, and arrays in C or Fortran order, in lists,
-        tuples, and dicts with strings as keys.
+        unless all leaves are plain numbers, text, dates, and arrays in C or Fortran order, in
+        lists, tuples, and dicts with strings as keys.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -76,7 +80,7 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
     if kind in STATIC:
         leaves.append(value)
         return kind, value
-    if kind is float or kind is complex or issubclass(kind, np.number | np.bool_):
+    if kind is float or kind is complex or issubclass(kind, PLAIN_LEAVES):
         leaves.append(value)
         return kind
     raise Unusual
@@ -149,22 +153,25 @@ class Whole(Programs):
             kinds += [leaf for leaf in leaves if isinstance(leaf, LOOKED_AT)]
         kinds = tuple(kinds)
         known = self._known.get(kinds)
-        if known is not None and known.entry.ways and not self.is_due:
-            own_watch = known.entry.watch
+        entry = None if known is None else known.entry
+        if entry is not None and entry.reads:
+            entry = self.finest(entry, leaves)
+        if known is not None and entry is not None and entry.ways and not self.is_due:
+            own_watch = entry.watch
             if own_watch is watch or not own_watch.has_changed():
                 inputs = leaves if known.are_leaves else known.inputs(leaves)
-                result = self._by_program(known.entry, inputs, storage, note)
+                result = self._by_program(entry, inputs, storage, note)
                 if result is FAILED:
                     return otherwise()
                 if result is not None:
                     return result if out is None else (result[0], out)
         if self.is_cold or self.impurity is not None:
             return self._unseen(otherwise)
-        if known is not None and known.entry.refusal and known.entry.watch is self.watch:
+        if entry is not None and entry.refusal and entry.watch is self.watch:
             return otherwise()
-        ways = 0 if known is None else len(known.entry.ways)
+        ways = 0 if entry is None else len(entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
-        with self._path_of(None if known is None else known.entry) as path:
+        with self._path_of(entry) as path:
             result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
@@ -174,9 +181,10 @@ class Whole(Programs):
         if kinds not in self._known and len(self._known) < MOST_KINDS:
             self._known[kinds] = self._find(fun, args, leaves, out, result)
         known = self._known.get(kinds)
-        if known is None:
+        entry = None if known is None else self.finest(known.entry, leaves)
+        if known is None or entry is None:
             return result
-        entry, outputs = known.entry, flatten(result)[0]
+        outputs = flatten(result)[0]
         if is_compared and entry.ways:
             by_program = self._by_program(entry, known.inputs(leaves), is_counted=False)
             if by_program is not None and by_program is not FAILED:
@@ -214,7 +222,7 @@ class Whole(Programs):
                 return FAILED
             if note is not None:
                 note(way)
-            if is_counted:
+            if is_counted and way.counted:
                 count_up(way.counted)
             outputs = outputs[: way.structure.num_leaves]
             first = len(outputs) if storage is None else len(outputs) - len(storage)

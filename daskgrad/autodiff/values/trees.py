@@ -15,7 +15,7 @@ import optree
 NAMESPACE = "daskgrad"
 LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=NAMESPACE)
 BOXES: set[type] = set()  # classes of boxes that stand for arrays while a program is recorded
-LEAF_TYPES = {np.ndarray, np.float64, float, int, type(None)}  # and a backend's boxes of arrays
+LEAF_TYPES = {np.ndarray, np.float64, float, int, str, type(None)}  # and boxes of arrays
 
 
 def flatten(value: Any) -> tuple[list[Any], optree.PyTreeSpec]:

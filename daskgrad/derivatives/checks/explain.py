@@ -11,16 +11,20 @@ from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.libraries.by_hand import WithGradient
 from daskgrad.autodiff.models.model import Model, run_as_model
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.signatures import (
     Signature,
+    carried_places,
     classes_in,
     code_in,
+    constant_of,
     kind_of_leaf,
     may_look,
     opened_layout,
     signature_of,
+    with_read,
 )
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
@@ -88,7 +92,11 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
     signature = signature_of(layout, programs.looks)
     if signature is None:
         raise Unrecordable(odd_argument(layout.leaves))
-    alike = programs.alike(signature)
+    in_sum = signature_of(layout, programs.looks, in_sum=True)
+    entries = {id(e): e for sign in (signature, in_sum) if sign for e in programs.alike(sign)}
+    alike = [programs.finest(entry, layout.leaves) for entry in entries.values()]
+    if None in alike:
+        raise Unrecordable(odd_argument(layout.leaves, carried_places(signature)))
     impurity = impurity_of_call(made, signature, path)
     for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
@@ -125,12 +133,18 @@ def way_of_call(made: Model, layout: FlatArguments, signature: Signature) -> Way
     """Makes a program for a call; it may look at integers of NumPy's if there is none else."""
     try:
         return run_as_model(make_way, made.fun, layout, signature, made.name)
+    except Read as error:
+        read = {place: constant_of(layout.leaves[place]) for place in error.places}
+        finer = with_read(signature, read)
+        if finer is None:
+            raise Unrecordable(odd_argument(layout.leaves, error.places)) from None
+        return way_of_call(made, layout, finer)
     except Unrecordable:
         if not may_look(signature.key):
             raise
     looking = signature_of(layout, looks=True)
     assert looking is not None
-    return run_as_model(make_way, made.fun, layout, looking, made.name)
+    return way_of_call(made, layout, looking)
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
@@ -142,9 +156,11 @@ def line_of_batch(batch: BatchProgram | None) -> str:
     return f"Items of a sum go up to {batch.size} at once{but}."
 
 
-def odd_argument(leaves: Sequence[Any]) -> str:
-    """Names an argument that no program takes."""
-    odd = next((describe(leaf) for leaf in leaves if kind_of_leaf(leaf) is None), "a dict")
+def odd_argument(leaves: Sequence[Any], read: Sequence[int] = ()) -> str:
+    """Names an argument that no program takes, or that the model reads."""
+    odd_ones = [leaf for leaf in leaves if kind_of_leaf(leaf) is None]
+    odd_ones += [leaves[place] for place in read if constant_of(leaves[place]) is None]
+    odd = describe(odd_ones[0]) if odd_ones else "a dict"
     return (
         f"among the arguments is {odd}; pass numbers, arrays, strings, functions, and objects of "
         f"plain classes with such attributes"

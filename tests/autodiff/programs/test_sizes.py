@@ -123,7 +123,7 @@ def value_and_pulled(fun, x):
 @pytest.mark.parametrize("name", ALIKE)
 def test_sizes_share_a_source(name, synchronous):
     model = compare_sweeps(ALIKE[name], make_items([n for n in SIZES if n > 3]))
-    entries = entries_of(model)
+    entries = [entry for entry in entries_of(model) if not entry.reads]
     assert all([len(entry.ways) == 1 for entry in entries]), [each.refusal for each in entries]
     assert len({entry.ways[0].program.forward.__code__ for entry in entries}) == 1
     compare_sweeps(ALIKE[name], make_items(SIZES, 1))
