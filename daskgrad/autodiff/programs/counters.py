@@ -5,12 +5,12 @@ A program counts them up, too, by as much as the call that was recorded.
 
 import inspect
 import threading
-import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.purity import is_plain_class
 
 
 class Counter(NamedTuple):
@@ -20,29 +20,19 @@ class Counter(NamedTuple):
     name: str
 
     @property
-    def is_there(self) -> bool:
+    def namespace(self) -> dict[str, Any]:
         owner = self.owner()
-        return self.name in owner if type(owner) is dict else hasattr(owner, self.name)
-
-    def get(self) -> Any:
-        owner = self.owner()
-        return owner[self.name] if type(owner) is dict else getattr(owner, self.name)
-
-    def set(self, value: int) -> None:
-        owner = self.owner()
-        if type(owner) is dict:
-            owner[self.name] = value
-        elif owner is not None:
-            setattr(owner, self.name, value)
+        return owner if type(owner) is dict else getattr(owner, "__dict__", {})
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a plain whole number, which nothing but counting sets."""
+        """Whether it is a plain whole number, and nothing of the user's sees that it is set."""
         owner = self.owner()
-        kind = owner if isinstance(owner, type | dict) else type(owner)
-        static = 0 if kind is dict else inspect.getattr_static(kind, self.name, 0)
-        is_member = isinstance(static, types.MemberDescriptorType)
-        return type(self.get()) is int and (type(static) is int or is_member)
+        kind: Any = type(owner)
+        if type(self.namespace.get(self.name)) is not int:
+            return False
+        is_usual = kind is dict or (is_plain_class(kind) and kind.__setattr__ is object.__setattr__)
+        return is_usual and type(inspect.getattr_static(kind, self.name, 0)) is int
 
 
 class Counted(NamedTuple):
@@ -55,18 +45,19 @@ class Counted(NamedTuple):
 def count_up(counted: Sequence[Counted], times: int = 1) -> None:
     """Adds to counters what so many calls do."""
     for counter, number in counted:
-        if counter.owner() is not None:
-            counter.set(counter.get() + times * number)
+        namespace = counter.namespace
+        if counter.name in namespace:
+            namespace[counter.name] += times * number
 
 
-class StandIn(int):
+class NotedInt(int):
     """A whole number that notes what one thread adds to it."""
 
     notes: list[int]
     thread: int
 
     @classmethod
-    def of(cls, value: int, notes: list[int], thread: int) -> "StandIn":
+    def of(cls, value: int, notes: list[int], thread: int) -> "NotedInt":
         number = cls(value)
         number.notes, number.thread = notes, thread
         return number
@@ -74,7 +65,7 @@ class StandIn(int):
     def __add__(self, number: Any) -> Any:
         if threading.get_ident() == self.thread:
             self.notes.append(number)
-        return StandIn.of(int(self) + number, self.notes, self.thread)
+        return NotedInt.of(int(self) + number, self.notes, self.thread)
 
     def __sub__(self, number: Any) -> Any:
         return self + -number
@@ -89,18 +80,20 @@ def counting(counters: Sequence[Counter]) -> Iterator[list[Counted]]:
     Unrecordable
         if one is no plain whole number.
     """
-    present = [counter for counter in counters if counter.is_there]
-    for counter in present:
+    counted: list[Counted] = []
+    for counter in counters:
         if not counter.is_plain:
             raise Unrecordable(f"it counts in {counter.name!r}, which is no plain whole number")
-    counted: list[Counted] = []
-    notes: list[list[int]] = [[] for _ in present]
-    for counter, numbers in zip(present, notes, strict=True):
-        counter.set(StandIn.of(counter.get(), numbers, threading.get_ident()))
+    noted = []
+    for counter in counters:
+        notes: list[int] = []
+        number = counter.namespace[counter.name]
+        noted.append((counter, notes))
+        counter.namespace[counter.name] = NotedInt.of(number, notes, threading.get_ident())
     try:
         yield counted
     finally:
-        for counter, numbers in zip(present, notes, strict=True):
-            counter.set(int(counter.get()) - sum(numbers))
-            if sum(numbers):
-                counted.append(Counted(counter, sum(numbers)))
+        for counter, notes in noted:
+            counter.namespace[counter.name] = int(counter.namespace[counter.name]) - sum(notes)
+            if sum(notes):
+                counted.append(Counted(counter, sum(notes)))

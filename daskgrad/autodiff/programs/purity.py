@@ -69,7 +69,7 @@ QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
 ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 COUNTS = ("+=", "-=")
-OF_ATTRIBUTE = ("COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
+OF_ATTRIBUTE = ("LOAD_FAST", "COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
 OF_GLOBAL = ("LOAD_GLOBAL", None, "BINARY_OP", "STORE_GLOBAL")
 NUMBERS = ("LOAD_CONST", "LOAD_SMALL_INT")
 DYNAMIC = ("__getattr__", "__getattribute__")
@@ -145,9 +145,7 @@ def merge(ran: Ran, more: Ran) -> Ran:
 
 
 def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -> Code:
-    parts = [without_counters(body) for body in bodies]
-    bodies = [body for body, _, _ in parts]
-    counters = set().union(*[a for _, a, _ in parts]), set().union(*[g for _, _, g in parts])
+    bodies, counters = without_counters(code, bodies)
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
     attributes = [op.argval for op in every if op.opname in ATTRIBUTES]
@@ -201,24 +199,39 @@ def second_argument(body: Sequence[dis.Instruction], number: int) -> int | None:
 
 
 def without_counters(
-    body: Sequence[dis.Instruction],
-) -> tuple[list[dis.Instruction], set[str], set[str]]:
-    """Code without the instructions that count, and the attributes and globals they count in."""
-    rest: list[dis.Instruction] = []
-    attributes: set[str] = set()
-    names: set[str] = set()
+    code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]
+) -> tuple[list[list[dis.Instruction]], tuple[set[str], set[str]]]:
+    """The code of a function, and of functions within, without what counts: attributes of its first
+    argument, and globals; and the names of both."""
+    counters: tuple[set[str], set[str]] = set(), set()
+    others = []
+    for number, body in enumerate(bodies):
+        name = code.co_varnames[0] if code.co_argcount and not number else None
+        is_set = any([op.opname.startswith("STORE") and name in names_of(op) for op in body])
+        is_itself = name is not None and name not in code.co_cellvars and not is_set
+        others.append(list(rest_of(body, name if is_itself else None, counters)))
+    return others, counters
+
+
+def names_of(op: dis.Instruction) -> Sequence[Any]:
+    return op.argval, *op.argrepr.split(", ")
+
+
+def rest_of(
+    body: Sequence[dis.Instruction], owner: str | None, counters: tuple[set[str], set[str]]
+) -> Iterator[dis.Instruction]:
+    """The instructions that do not count; adds the names of counters."""
     place = 0
     while place < len(body):
-        for pattern, counters in ((OF_ATTRIBUTE, attributes), (OF_GLOBAL, names)):
+        for pattern, names in zip((OF_ATTRIBUTE, OF_GLOBAL), counters, strict=True):
             part = body[place : place + len(pattern)]
-            if counts(part, pattern):
-                counters.add(part[-1].argval)
+            if counts(part, pattern) and (pattern is OF_GLOBAL or part[0].argval == owner):
+                names.add(part[-1].argval)
                 place += len(pattern)
                 break
         else:
-            rest.append(body[place])
+            yield body[place]
             place += 1
-    return rest, attributes, names
 
 
 def counts(part: Sequence[dis.Instruction], pattern: Sequence[str | None]) -> bool:
@@ -229,10 +242,10 @@ def counts(part: Sequence[dis.Instruction], pattern: Sequence[str | None]) -> bo
         if name is None:
             is_right = op.opname in NUMBERS and type(op.argval) is int
         else:
-            is_right = op.opname == name and (name != "BINARY_OP" or op.argrepr in COUNTS)
+            is_right = op.opname.startswith(name) and (name != "BINARY_OP" or op.argrepr in COUNTS)
         if not is_right:
             return False
-    return part[-1].argval == next(op.argval for op in part if op.opname.startswith("LOAD"))
+    return part[-1].argval == part[-4 if pattern is OF_GLOBAL else -5].argval
 
 
 def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:

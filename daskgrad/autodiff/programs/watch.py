@@ -106,7 +106,8 @@ class References:
         self.is_doubtful = False  # somebody vouched for impure code that it calls
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
-        self._counted: set[str] = set()  # attributes that it counts up
+        self._counting: dict[types.CodeType, set[str]] = {}  # code, and attributes it counts up
+        self._owners: dict[types.CodeType, list[Any]] = {}  # whose method code is; None for others
         self._globals: list[tuple[dict, set[str], set[str]]] = []  # which are read, and counted
         self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
         self._has_modules = False  # which the code passes on
@@ -183,7 +184,7 @@ class References:
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
         self._seen = {}
-        self._require_unread()
+        self._require_counters()
         if self._asks and self._hides:
             self._refuse("it calls 'hasattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
@@ -191,37 +192,50 @@ class References:
         if len(self._same) + len(self._equal) > MOST:
             self._refuse(f"it refers to more than {MOST} objects that may change")
 
-    def _require_unread(self) -> None:
-        """Refuses counters that are read, too."""
+    def _require_counters(self) -> None:
+        """Refuses counters that are read, too, or whose owner is not known."""
         read, counted = set(), set()
         for namespace, names, counters in self._globals:
             read |= {(id(namespace), name) for name in names}
             counted |= {(id(namespace), name) for name in counters}
-        names = self._counted & self.names | {name for _, name in read & counted}
+        names = {name for _, name in read & counted}
+        for inner in self._all():
+            for code, attributes in inner._counting.items():
+                owners = inner._owners.get(code, [None])
+                is_known = owners[0] is not None and all([x is owners[0] for x in owners])
+                names |= attributes & self.names if is_known else attributes
         if names:
-            self._refuse(f"it counts in {min(names)!r}, which it reads")
+            self._refuse(f"it counts in {min(names)!r}, and may read it, or in several objects")
 
     def counters(self) -> list[Counter]:
-        """The counters of all things that are watched."""
-        owners = {id(owner()): owner for owner in self._owners()}
-        counters = [Counter(owner, name) for owner in owners.values() for name in self._counted]
-        return counters + [
-            Counter(partial(itself, namespace), name)
+        """The counters of all code that is watched."""
+        counters = {
+            (id(namespace), name): Counter(partial(itself, namespace), name)
             for namespace, _, names in self._globals
             for name in names
-        ]
+        }
+        for inner in self._all():
+            for code, attributes in inner._counting.items():
+                owner = inner._owners[code][0]
+                for name in attributes:
+                    counters[id(owner), name] = Counter(weakly(owner), name)
+        return list(counters.values())
 
-    def _owners(self) -> Iterator[Callable[[], Any]]:
-        yield from [holder for holder, _ in self._holders]
+    def _all(self) -> Iterator["References"]:
+        """This walk, and the walks of models."""
+        yield self
         for inner in self._kept:
             if type(inner) is References:
-                yield from inner._owners()
+                yield from inner._all()
 
     def _refuse(self, reason: str | None) -> None:
         self.impurity = self.impurity or reason
 
-    def _follow(self, thing: Any, name: str) -> None:
+    def _follow(self, thing: Any, name: str, owner: Any = None) -> None:
+        """Follows a thing; ``owner``: it is the function of a method of this object."""
         kind: Any = type(thing)
+        if kind is types.FunctionType:
+            self._owners.setdefault(thing.__code__, []).append(owner)
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
@@ -239,7 +253,8 @@ class References:
         elif kind is partial:
             self._follow_all([thing.func, thing.args, thing.keywords], name)
         elif isinstance(thing, types.MethodType):
-            self._follow_all([thing.__func__, thing.__self__], thing.__func__.__name__)
+            self._follow(thing.__func__, thing.__func__.__name__, thing.__self__)
+            self._follow(thing.__self__, thing.__func__.__name__)
         elif isinstance(thing, types.FunctionType):
             self._follow_function(thing)
         elif isinstance(thing, CONTAINERS):
@@ -287,7 +302,6 @@ class References:
         self._alike += inner._alike
         self._equal += inner._equal
         merge(self.read, inner.read)
-        self._counted |= inner._counted
         self._globals += inner._globals
         self._kept.append(inner)
         self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
@@ -356,7 +370,8 @@ class References:
         self._asked |= code.asked
         self._asks |= bool(code.asked)
         attributes, names = code.counters
-        self._counted |= attributes
+        if attributes:
+            self._counting[fun.__code__] = attributes
         self._globals.append((fun.__globals__, {*code.globals}, names))
         self._refuse(code.impurity)
         self._has_modules |= code.imports
@@ -472,7 +487,9 @@ class References:
                 if is_generated(fun):
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
                 elif value is not self._itself and value is not MISSING and self._may_run(fun):
-                    self._follow(value if fun is None else fun, name)
+                    is_method = isinstance(value, types.FunctionType | property) and is_of_class
+                    owner = thing if is_method and not isinstance(thing, type) else None
+                    self._follow(value if fun is None else fun, name, owner)
             if not is_of_class:
                 hiding.append(look)
 

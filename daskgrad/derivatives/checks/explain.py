@@ -12,6 +12,7 @@ from daskgrad.autodiff.libraries.by_hand import WithGradient
 from daskgrad.autodiff.models.model import Model, run_as_model
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.carried import Read
+from daskgrad.autodiff.programs.counters import counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import Program
 from daskgrad.autodiff.programs.signatures import (
@@ -129,10 +130,16 @@ def impurity_of_call(made: Model, signature: Signature, path: Path) -> str | Non
     return impurity
 
 
+def recorded(made: Model, layout: FlatArguments, signature: Signature) -> Way:
+    """Makes a program for a call that counts nothing."""
+    with counting(References(made.fun).counters()):
+        return run_as_model(make_way, made.fun, layout, signature, made.name)
+
+
 def way_of_call(made: Model, layout: FlatArguments, signature: Signature) -> Way:
     """Makes a program for a call; it may look at integers of NumPy's if there is none else."""
     try:
-        return run_as_model(make_way, made.fun, layout, signature, made.name)
+        return recorded(made, layout, signature)
     except Read as error:
         read = {place: constant_of(layout.leaves[place]) for place in error.places}
         finer = with_read(signature, read)

@@ -1,5 +1,6 @@
 """Models and objectives that count their calls: programs count, too, by exactly as much."""
 
+import functools
 import types
 
 import autograd.numpy as np
@@ -54,6 +55,10 @@ class Fit:
         self.runs += 1
         return decay(x, self.t)
 
+    def of_item(self, t, x):
+        self.runs += 1
+        return decay(x, t)
+
     def of_class(self, x):
         Fit.calls += 1
         return decay(x, self.t)
@@ -94,22 +99,21 @@ def note(fit):
 
 
 @pytest.mark.parametrize(
-    ("method", "a_call"), [("__call__", 1), ("twice", 5), ("by_helper", 1), ("objective", 1)]
+    ("method", "a_call", "has_program"),
+    [("__call__", 1, True), ("twice", 5, True), ("objective", 1, True), ("by_helper", 1, False)],
 )
-def test_counts_of_an_object_are_right_at_each_call(method, a_call):
+def test_counts_of_an_object_are_right_at_each_call(method, a_call, has_program):
     fit = Fit()
     gradient = dg.value_and_grad(getattr(fit, method))
     assert_counted(lambda: fit.runs, lambda: gradient(X), a_call)
-    assert (
-        objective_of(gradient)._find().has_programs()
-        or programs_of(getattr(fit, method)).has_programs()
-    )
+    model = programs_of(getattr(fit, method))
+    assert (objective_of(gradient)._find().has_programs() or model.has_programs()) == has_program
 
 
 def test_counts_of_slots_of_classes_and_of_objects_in_objects():
+    """They are left to Python."""
     slots, fit = Slots(), Fit()
     assert_counted(lambda: slots.runs, lambda: dg.grad(lambda x: dg.delayed(slots)(x))(X), 1)
-    assert programs_of(slots).has_programs()
     Fit.calls = 0
     of_class = dg.delayed(fit.of_class)
     assert_counted(lambda: Fit.calls, lambda: dg.grad(lambda x: of_class(x) * 2.0)(X), 1)
@@ -150,16 +154,12 @@ def test_each_way_counts_what_it_counts():
 @pytest.mark.parametrize("grainsize", ["auto", 1, 8])
 def test_items_of_a_sum_count_each(grainsize):
     fit = Fit()
-
-    def term(t, x):
-        fit.runs += 1
-        return decay(x, t)
-
+    term = dg.delayed(fit.of_item)
     gradient = dg.value_and_grad(lambda x: dg.map_sum(term, ITEMS, x, grainsize=grainsize))
     expected = gradient(X)
     fit.runs = 0
     assert_counted(lambda: fit.runs, lambda: assert_same(gradient(X), expected), len(ITEMS))
-    assert programs_of(term).has_programs()
+    assert programs_of(fit.of_item).has_programs()
 
 
 DERIVATIVES = {
@@ -190,13 +190,13 @@ def test_other_derivatives_count_as_without_programs(name):
 
 
 def test_a_call_that_a_program_gives_up_counts_once():
-    fit = Fit()
+    class Logarithm(Fit):
+        def __call__(self, x):
+            self.runs += 1
+            return np.sum(np.log(x))
 
-    def model(x):
-        fit.runs += 1
-        return np.sum(np.log(x))
-
-    gradient = dg.grad(lambda x: dg.delayed(model)(x) * 2.0)
+    fit = Logarithm()
+    gradient = dg.grad(lambda x: dg.delayed(fit)(x) * 2.0)
     assert_counted(lambda: fit.runs, lambda: gradient(X), 1)
     with pytest.warns(RuntimeWarning):
         gradient(-X)
@@ -263,3 +263,123 @@ def test_an_object_among_the_arguments_counts_by_python():
     fit = Slots()
     gradient = dg.grad(lambda x: dg.delayed(model)(fit, x) * 2.0)
     assert_counted(lambda: fit.runs, lambda: gradient(X), 1)
+
+
+# ------------------------------------------------------------------- what somebody may see of it
+
+
+class Clamped:
+    """Sees that its counter is set."""
+
+    def __init__(self):
+        self.seen = []
+        self.runs = 0
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, min(value, 5) if name == "runs" else value)
+        if name == "runs":
+            self.seen.append((type(value), value))
+
+    def __call__(self, x):
+        self.runs += 1
+        return decay(x, T)
+
+
+class OfClass:
+    calls = 0
+
+    @classmethod
+    def bump(cls):
+        cls.calls += 1
+
+    def by_bump(self, x):
+        self.bump()
+        return decay(x, T)
+
+    def by_name(self, x):
+        OfClass.calls += 1
+        return decay(x, T)
+
+
+class Two:
+    """Two objects of one class count."""
+
+    def __init__(self, other=None):
+        self.runs, self.other = 0, other
+
+    def count(self):
+        self.runs += 1
+
+    def __call__(self, x):
+        self.other.count()
+        self.count()
+        return decay(x, T)
+
+
+def state_after(make, count):
+    thing, call = make()
+    model = dg.delayed(call)
+    for number in range(count):
+        dg.value_and_grad(lambda x: model(x) * 2.0)(X + 0.01 * number)
+        dg.value_and_grad(model)(X)
+    return thing
+
+
+def of_clamped():
+    thing = Clamped()
+    return thing, thing
+
+
+def of_two():
+    thing = Two(Two())
+    return thing, thing
+
+
+def of_partial():
+    held = functools.partial(decay, t=T)
+    held.runs = 0
+
+    def model(x):
+        held.runs += 1
+        return held(x)
+
+    return held, model
+
+
+def by(name):
+    thing = OfClass()
+    OfClass.calls = 0
+    return thing, getattr(thing, name)
+
+
+ODD = {"setattr": of_clamped, "two objects": of_two, "a partial": of_partial}
+ODD |= {name: functools.partial(by, name) for name in ("by_bump", "by_name")}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_nobody_sees_that_it_is_recorded(name):
+    states = []
+    for compiles in (False, "auto"):
+        with dask.config.set({"daskgrad.compile": compiles}):
+            thing = state_after(ODD[name], 40)
+        others = [vars(each) for each in vars(thing).values() if hasattr(each, "runs")]
+        states.append((str(vars(thing).get("seen")), vars(thing).get("runs"), others))
+        states[-1] += (OfClass.calls, sorted(vars(thing)))
+    assert states[0] == states[1]
+
+
+def test_a_counter_that_becomes_something_else():
+    fit = Fit()
+    gradient = dg.grad(lambda x: dg.delayed(fit)(x) * 2.0)
+    for _ in range(30):
+        gradient(X)
+    array = fit.runs = numpy.array([1, 2])
+    gradient(X)
+    assert fit.runs is array
+    assert array.tolist() == [2, 3]
+
+
+def test_explaining_runs_a_model_once():
+    fit = Fit()
+    dg.explain(fit, X)
+    assert fit.runs == 1
