@@ -45,6 +45,8 @@ class Path:
         if self.is_noted and sys.gettrace() == self._enter:  # else the call has set another one
             sys.settrace(None)
             self.ran = {code: offsets or None for code, offsets in self._offsets.items()}
+            # which may get an error in the call that is recorded
+            self.ran |= dict.fromkeys([code for code in self.ran if code.co_name == "__exit__"])
             self.ran |= dict.fromkeys(self._unseen)
 
     def _enter(self, frame: types.FrameType, event: str, argument: Any) -> Callable | None:

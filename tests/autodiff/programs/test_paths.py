@@ -464,3 +464,42 @@ def test_code_is_not_kept_alive_with_what_it_refers_to(synchronously):
     del model, gradient
     gc.collect()
     assert gone() is None
+
+
+class Fails:
+    """Does things if a call fails, which no call does; one that is recorded may."""
+
+    def __init__(self):
+        self.failures = []
+
+    def __call__(self, x, t):
+        try:
+            number = t[0].item()
+        except Exception as error:
+            self.failures.append(error)
+            raise
+        return np.sum(x**2) * number
+
+
+class Leaves(Fails):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is not None:
+            self.failures.append(error)
+
+    def __call__(self, x, t):
+        with self:
+            number = t[0].item()
+        return np.sum(x**2) * number
+
+
+@pytest.mark.parametrize("kind", [Fails, Leaves])
+def test_no_handler_runs_since_a_call_is_recorded(kind, synchronously):
+    thing = kind()
+    model = dg.delayed(thing)
+    for gradient in (dg.grad(thing), dg.grad(lambda x, t: model(x, t) * 2.0)):
+        for _ in range(40):
+            gradient(X, np.array([2.0, 3.0]))
+    assert thing.failures == []
