@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.signatures import STATIC
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
 from daskgrad.autodiff.values.memory import of_its_own, row_major
@@ -210,7 +209,7 @@ class RecordedGradient(RecordedObjective):
         recorded = RecordedFunction(fun, name, numbers, args, True, sparse=sparse)
         graph, aux = graph_and_aux(recorded, {}, has_aux)
         for leaf in aux.leaves:
-            if not isinstance(leaf, (Node, float, complex, *STATIC)):
+            if not isinstance(leaf, Node | bool | int | float | complex | str | bytes | None):
                 raise Unrecordable(f"its auxiliary holds {describe(leaf)}")
         value, computed, arrived = self.evaluated(graph)
         require_real_scalar(value, graph.output.name)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from daskgrad.autodiff.programs.purity import Ran, is_lasting
+from daskgrad.autodiff.programs.purity import Ran, handlers_in, is_lasting
 
 MACHINERY = {*sys.stdlib_module_names, "dask", "distributed", "tlz", "toolz", "cloudpickle"}
 MACHINERY |= {"optree", "threadpoolctl"}  # modules that this package calls, too
@@ -33,6 +33,7 @@ class Path:
         self._offsets: dict[types.CodeType, set[int]] = {}
         self._notes: dict[types.CodeType, Callable] = {}
         self._unseen: set[types.CodeType] = set()
+        self._users: set[types.CodeType] = set()
 
     def __enter__(self) -> "Path":
         self.is_noted = self.is_noted and sys.gettrace() is None
@@ -44,8 +45,10 @@ class Path:
     def __exit__(self, *_: Any) -> None:
         if self.is_noted and sys.gettrace() == self._enter:  # else the call has set another one
             sys.settrace(None)
+            for code in self._users & self._offsets.keys():  # a recorded call may raise an error
+                offsets = self._offsets[code]
+                offsets |= handlers_in(code, offsets)
             self.ran = {code: offsets or None for code, offsets in self._offsets.items()}
-            # which may get an error in the call that is recorded
             self.ran |= dict.fromkeys([code for code in self.ran if code.co_name == "__exit__"])
             self.ran |= dict.fromkeys(self._unseen)
 
@@ -60,6 +63,8 @@ class Path:
             return None
         if kind is USERS and is_called_by_noted and not is_of_dataclass(code):
             self.called.add(code)
+        if kind is USERS:
+            self._users.add(code)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._notes.get(code) or self._note_for(code)
 

@@ -126,24 +126,29 @@ def parts_that_ran(
 
 
 def instructions_in(code: types.CodeType, offsets: set[int] | None = None) -> list[dis.Instruction]:
-    """The instructions at offsets; a long argument is in those before an instruction.
-
-    A handler of errors counts, too, but for their classes: a call that is recorded may raise one.
-    """
-    instructions: list[dis.Instruction] = []
-    has_begun = is_handler = False
+    """The instructions at offsets; a long argument is in those before an instruction."""
+    instructions, has_begun = [], False
     for op in dis.get_instructions(code):
-        ran = offsets is None or op.offset in offsets
-        is_handler = not ran and (is_handler or op.opname == "PUSH_EXC_INFO")
-        has_begun = has_begun or ran or is_handler
+        has_begun = has_begun or offsets is None or op.offset in offsets
         if has_begun:
             instructions.append(op)
         has_begun = has_begun and op.opname == "EXTENDED_ARG"
-        if is_handler and op.opname == "CHECK_EXC_MATCH":
-            instructions.pop()
-            while instructions[-1].opname in (*ATTRIBUTES, *GLOBALS):
-                instructions.pop()
     return instructions
+
+
+def handlers_in(code: types.CodeType, offsets: set[int]) -> set[int]:
+    """The offsets of handlers of errors that did not run, but for the errors' classes."""
+    handlers: list[dis.Instruction] = []
+    is_handler = False
+    for op in dis.get_instructions(code):
+        is_handler = op.offset not in offsets and (is_handler or op.opname == "PUSH_EXC_INFO")
+        if is_handler:
+            handlers.append(op)
+        if is_handler and op.opname == "CHECK_EXC_MATCH":
+            handlers.pop()
+            while handlers and handlers[-1].opname in (*ATTRIBUTES, *GLOBALS):
+                handlers.pop()
+    return {op.offset for op in handlers}
 
 
 def merge(ran: Ran, more: Ran) -> Ran:

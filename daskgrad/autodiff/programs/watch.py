@@ -201,7 +201,7 @@ class References:
         names = {name for _, name in read & counted}
         for inner in self._all():
             for code, attributes in inner._counting.items():
-                owners = inner._owners.get(code, [None])
+                owners = [owner and owner() for owner in inner._owners.get(code, [None])]
                 is_known = owners[0] is not None and all([x is owners[0] for x in owners])
                 names |= attributes & self.names if is_known else attributes
         if names:
@@ -218,7 +218,7 @@ class References:
             for code, attributes in inner._counting.items():
                 owner = inner._owners[code][0]
                 for name in attributes:
-                    counters[id(owner), name] = Counter(weakly(owner), name)
+                    counters[id(owner()), name] = Counter(owner, name)
         return list(counters.values())
 
     def _all(self) -> Iterator["References"]:
@@ -235,7 +235,8 @@ class References:
         """Follows a thing; ``owner``: it is the function of a method of this object."""
         kind: Any = type(thing)
         if kind is types.FunctionType:
-            self._owners.setdefault(thing.__code__, []).append(owner)
+            owners = self._owners.setdefault(thing.__code__, [])
+            owners.append(None if owner is None else weakly(owner))
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
