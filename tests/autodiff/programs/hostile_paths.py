@@ -568,7 +568,9 @@ QUIET = {
     "print": Row(lambda: prints, data=late_negative),
     "print now and then": Row(lambda: prints, data=sometimes_negative),
     "an exception": Row(lambda: raises),
-    "an exception that is caught": Row(lambda: raises_and_catches, data=late_negative),
+    "an exception that is caught": Row(
+        lambda: raises_and_catches, is_compiled=False, data=late_negative
+    ),
     "an import": Row(lambda: imports, data=late_negative),
     "a namespace": Row(prints_if(types.SimpleNamespace)),
     "arguments of a program": Row(prints_if(argparse.Namespace)),
@@ -582,7 +584,7 @@ QUIET = {
     "map and reduce": Row(lambda: switched(in_map)),
     "a decorator": Row(in_timer),
     "properties and methods": Row(in_class),
-    "operators": Row(in_operators),
+    "operators": Row(in_operators, is_compiled=False),
     "a subclass": Row(in_subclass),
     "other code": Row(by_other_code),
     "a key that is not there": Row(by_key),
