@@ -1,13 +1,20 @@
-"""Whether one model takes as long however it is written.
+"""Whether speed hangs on how people write: pairs of programs with the same arithmetic.
 
-    python benchmarks/styles.py [--quick]
+    python benchmarks/styles.py [--quick] [PAIR ...]
 
-The value and the gradient of a sum over 1,024 items, each a misfit of 30 numbers (Student's t, with
-place, scale and degrees of freedom), in line, with one BLAS thread. Nobody asks for it to be
-compiled. The model is written in twenty-five styles, which take turns in rounds; a time is the
-least processor time of an evaluation over the rounds, once all have been called some times, for one
-item. A loop over the items, with the gradient written by hand, takes its turn. Gradients are
-compared with its own first. The claim: each style takes at most half of the loop's time.
+A pair (``style_pairs``) is an objective written the plain way, functions of arrays, and a person's
+way: with objects, closures, names beside the items of a sum, logs, tables. Both take turns in this
+process, with one BLAS thread, at a point that changes from call to call; nobody asks for anything
+to be compiled. A pair has 300 calls of each way, or as many as fit into some seconds.
+
+The factor is the person's way over the plain way: the least processor times over the last third of
+the calls. Another column has the slowest call of the person's way over the least one of its tape,
+on which nothing is compiled. Results are compared at each call, bit by bit where the arithmetic is
+the same, and those of the plain way once with differences. Each pair above 1.5 has a line of
+``dg.explain``: about its model, or about its objective if that is what is written another way.
+Pairs whose library is not installed are left out, and a line says so.
+
+The claims: no factor is above 2.0, five at most are above 1.5, and no pair fails.
 """
 
 # ruff: noqa: E402  the number of threads is set before NumPy is imported
@@ -18,256 +25,224 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import argparse
+import importlib
+import importlib.util
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import autograd.numpy as anp
 import dask
 import numpy as np
-from numpy import exp, log1p
+import optree
 
 import daskgrad as dg
-from report import at_most, judged
+from report import at_most, judged, table
+from style_pairs.pairs import Pair
 
-AT_MOST = 0.5  # of the loop's time
-LOOP = "a loop by hand"
-CALLS = 8  # before any time is taken
-SIZE = 30
-P = np.array([0.1, 0.2, 4.0])
-NAMED = dict(zip(("place", "scale", "freedom"), P, strict=True))
-
-
-def plain(y, p):
-    t = (y - p[0]) * np.exp(-p[1])
-    return np.sum(0.5 * (p[2] + 1.0) * np.log1p(t * t / p[2])) + SIZE * p[1]
-
-
-def by_hand(items, p):
-    value, slope = 0.0, np.zeros(3)
-    for y in items:
-        scale = np.exp(-p[1])
-        t = (y - p[0]) * scale
-        q = t * t / p[2]
-        logs, g = np.sum(np.log1p(q)), (p[2] + 1.0) * t / (p[2] + t * t)
-        value += 0.5 * (p[2] + 1.0) * logs + SIZE * p[1]
-        freedom = 0.5 * (logs - (p[2] + 1.0) / p[2] * np.sum(q / (1.0 + q)))
-        slope += [-scale * np.sum(g), SIZE - np.dot(g, t), freedom]
-    return value, slope
+FACTOR_AT_MOST, FEW_ABOVE, FEW = 2.0, 1.5, 5
+CALLS, SECONDS, QUICK_CALLS, QUICK_SECONDS = 300, 6.0, 12, 0.05
+LEAST_CALLS = 4  # however long they take
+TAPE_CALLS = 5
+STEP, DIFFERENCES = 1e-5, 1e-5  # of differences, and how far these may be off
+THEMES = {  # a module of pairs, and the library that it needs
+    "objects": "",
+    "functions": "",
+    "arguments": "",
+    "items": "",
+    "branches": "",
+    "effects": "",
+    "references": "",
+    "arrays": "",
+    "libraries": "scipy",
+    "frames": "pandas",
+    "derivatives": "",
+}
 
 
-def residual(y, p):
-    return (y - p[0]) * np.exp(-p[1])
+class Row(NamedTuple):
+    """A pair's measured seconds of a call, and the line of ``dg.explain``."""
+
+    theme: str
+    name: str
+    calls: int
+    plain: float
+    styled: float
+    slowest: float
+    tape: float
+    explained: str
+
+    @property
+    def factor(self) -> float:
+        return self.styled / self.plain
 
 
-def misfit(t, p):
-    return 0.5 * (p[2] + 1.0) * np.log1p(t * t / p[2])
+# ----------------------------------------------------------------------------------------- results
 
 
-def of_helpers(y, p):
-    return np.sum(misfit(residual(y, p), p)) + SIZE * p[1]
+def flat(tree: Any) -> np.ndarray:
+    """Puts all numbers into a row, those of a dict in the order of its names."""
+    if isinstance(tree, dict):
+        tree = [tree[key] for key in sorted(tree)]
+    if isinstance(tree, list | tuple):
+        return np.concatenate([flat(part) for part in tree])
+    return np.ravel(tree)
 
 
-def closure(half, size):
-    def model(y, p):
-        t = (y - p[0]) * np.exp(-p[1])
-        return np.sum(half * (p[2] + 1.0) * np.log1p(t * t / p[2])) + size * p[1]
-
-    return model
+def moved(point: Any, share: float) -> Any:
+    """Changes each number by a share of it."""
+    return optree.tree_map(lambda leaf: np.asarray(leaf) * (1.0 + share), point)
 
 
-def with_extra(y, p, half, size):
-    t = (y - p[0]) * np.exp(-p[1])
-    return np.sum(half * (p[2] + 1.0) * np.log1p(t * t / p[2])) + size * p[1]
+def shifted(point: Any, step: float) -> Any:
+    return optree.tree_map(lambda leaf: np.asarray(leaf) + step, point)
 
 
-def with_default(y, p, half=0.5, size=SIZE):
-    return with_extra(y, p, half, size)
+def require_same(pair: Pair, plain: Any, styled: Any) -> None:
+    if pair.with_auxiliary:
+        (value, _), slope = styled
+        styled = value, slope
+    expected, actual = flat(plain), flat(styled)
+    if pair.rounding:
+        scale = pair.rounding * max(1.0, np.max(np.abs(expected)))
+        np.testing.assert_allclose(actual, expected, pair.rounding, scale)
+    elif actual.tobytes() != expected.tobytes():
+        raise AssertionError(f"the bits of {actual} are not those of {expected}")
 
 
-def of_namespace(xp, y, p):
-    t = (y - p[0]) * xp.exp(-p[1])
-    return xp.sum(0.5 * (p[2] + 1.0) * xp.log1p(t * t / p[2])) + SIZE * p[1]
+def require_right(pair: Pair, result: Any, point: Any) -> None:
+    """Compares the plain way's derivative along a direction with central differences."""
+    fun = pair.derivative.fun(pair.plain)
+    high, low = (fun(shifted(point, step)) for step in (STEP, -STEP))
+    rate = (np.asarray(high) - np.asarray(low)) / (2.0 * STEP)
+    scale = DIFFERENCES * max(1.0, np.max(np.abs(high)))
+    np.testing.assert_allclose(pair.derivative.rate(result), rate, DIFFERENCES, scale)
 
 
-def of_imported(y, p):
-    t = (y - p[0]) * exp(-p[1])
-    return (0.5 * (p[2] + 1.0) * log1p(t * t / p[2])).sum() + SIZE * p[1]
+# ---------------------------------------------------------------------------------------- measured
 
 
-def of_autograds(y, p):
-    t = (y - p[0]) * anp.exp(-p[1])
-    return anp.sum(0.5 * (p[2] + 1.0) * anp.log1p(t * t / p[2])) + SIZE * p[1]
-
-
-def of_methods(y, p):
-    t = (y - p[0]) * np.exp(-p[1])
-    return (0.5 * (p[2] + 1.0) * np.log1p(t * t / p[2])).sum() + y.size * p[1]
-
-
-def unpacked(y, p):
-    place, scale, freedom = p
-    t = (y - place) * np.exp(-scale)
-    return np.sum(0.5 * (freedom + 1.0) * np.log1p(t * t / freedom)) + SIZE * scale
-
-
-def of_dict(y, p):
-    t = (y - p["place"]) * np.exp(-p["scale"])
-    return np.sum(0.5 * (p["freedom"] + 1.0) * np.log1p(t * t / p["freedom"])) + SIZE * p["scale"]
-
-
-class Student:
-    def __init__(self, half, size):
-        self.half, self.size = half, size
-
-    def misfit(self, y, p):
-        t = (y - p[0]) * np.exp(-p[1])
-        return np.sum(self.half * (p[2] + 1.0) * np.log1p(t * t / p[2])) + self.size * p[1]
-
-    def __call__(self, y, p):
-        return self.misfit(y, p)
-
-
-class Pair(NamedTuple):
-    y: np.ndarray
-    size: float
-
-
-@dataclass
-class Station:
-    y: np.ndarray
-    size: float
-
-
-class Molecule:
-    def __init__(self, y, size):
-        self.y, self.size = y, size
-
-    def away(self, place):
-        return self.y - place
-
-
-def of_pair(item, p):
-    y, size = item
-    return with_extra(y, p, 0.5, size)
-
-
-def of_fields(item, p):
-    return with_extra(item.y, p, 0.5, item.size)
-
-
-def of_entries(item, p):
-    return with_extra(item["y"], p, 0.5, item["size"])
-
-
-def of_object(item, p):
-    t = item.away(p[0]) * np.exp(-p[1])
-    return np.sum(0.5 * (p[2] + 1.0) * np.log1p(t * t / p[2])) + item.size * p[1]
-
-
-def made_inside(items):
-    def objective(p):
-        def model(y, q):
-            t = (y - q[0]) * np.exp(-q[1])
-            return np.sum(0.5 * (q[2] + 1.0) * np.log1p(t * t / q[2])) + SIZE * q[1]
-
-        return dg.map_sum(model, items, p)
-
-    return objective
-
-
-def in_two_sums(items):
-    half = len(items) // 2
-    first, second = items[:half], items[half:]
-    return lambda p: dg.map_sum(plain, first, p) + dg.map_sum(plain, second, p)
-
-
-def prior(p):
-    return 0.0 * np.sum(p**2)
-
-
-def styles_of(items: list[np.ndarray]) -> dict[str, Callable[[Any], Any]]:
-    """The sum of the model over the items, in each style."""
-    model = Student(0.5, SIZE)
-    sizes = [float(SIZE)] * len(items)
-    pairs = list(zip(items, sizes, strict=True))
-    entries = [{"y": y, "size": size} for y, size in pairs]
-    named, stations, objects = (
-        [kind(*pair) for pair in pairs] for kind in (Pair, Station, Molecule)
-    )
-    rows, by_lambda = np.stack(items), lambda y, p: plain(y, p)
-
-    return {
-        "plain": lambda p: dg.map_sum(plain, items, p),
-        "helper functions": lambda p: dg.map_sum(of_helpers, items, p),
-        "lambda": lambda p: dg.map_sum(by_lambda, items, p),
-        "closure": lambda p: dg.map_sum(closure(0.5, SIZE), items, p),
-        "extra argument": lambda p: dg.map_sum(with_extra, items, p, 0.5, SIZE),
-        "default argument": lambda p: dg.map_sum(with_default, items, p),
-        "functools.partial": lambda p: dg.map_sum(
-            partial(with_extra, half=0.5, size=SIZE), items, p
-        ),
-        "namespace argument": lambda p: dg.map_sum(lambda y, q: of_namespace(np, y, q), items, p),
-        "from numpy import exp": lambda p: dg.map_sum(of_imported, items, p),
-        "autograd's NumPy": lambda p: dg.map_sum(of_autograds, items, p),
-        "methods of arrays": lambda p: dg.map_sum(of_methods, items, p),
-        "unpacked parameters": lambda p: dg.map_sum(unpacked, items, p),
-        "dictionary of parameters": lambda p: dg.map_sum(of_dict, items, p),
-        "method": lambda p: dg.map_sum(model.misfit, items, p),
-        "callable object": lambda p: dg.map_sum(model, items, p),
-        "made inside the objective": made_inside(items),
-        "items: tuples": lambda p: dg.map_sum(of_pair, pairs, p),
-        "items: rows": lambda p: dg.map_sum(plain, rows, p),
-        "items: dicts": lambda p: dg.map_sum(of_entries, entries, p),
-        "items: named tuples": lambda p: dg.map_sum(of_fields, named, p),
-        "items: dataclasses": lambda p: dg.map_sum(of_fields, stations, p),
-        "items: objects": lambda p: dg.map_sum(of_object, objects, p),
-        "items: zips": lambda p: dg.map_sum(of_pair, dg.zip(items, sizes), p),
-        "with a prior": lambda p: dg.map_sum(plain, items, p) + dg.delayed(prior)(p),
-        "in two sums": in_two_sums(items),
-    }
-
-
-def time_of(call: Callable[[], Any]) -> float:
+def timed(call: Callable[[Any], Any], point: Any) -> tuple[float, Any]:
     begin = time.process_time()
-    call()
-    return time.process_time() - begin
+    result = call(point)
+    return time.process_time() - begin, result
 
 
-def numbers_of(found: tuple[Any, Any]) -> list[float]:
-    """Value and gradient."""
-    value, slope = found
-    return [value, *(slope.values() if isinstance(slope, dict) else slope)]
+def measure(pair: Pair, most: int, seconds: float) -> tuple[int, float, float, float, float]:
+    """Counts calls, and takes the plain, the styled, the slowest and the tape's seconds."""
+    plain = pair.derivative.call(pair.plain)
+    if pair.with_auxiliary:
+        styled = dg.value_and_grad(pair.styled, has_aux=True)
+    else:
+        styled = pair.derivative.call(pair.styled)
+    styled_point = pair.point if pair.styled_point is None else pair.styled_point
+    times: list[tuple[float, float]] = []
+    while len(times) < most and (np.sum(times) < seconds or len(times) < LEAST_CALLS):
+        number = len(times)
+        pair.change(number)
+        share = 0.001 * (7 * number % 13)
+        ways = [(plain, moved(pair.point, share)), (styled, moved(styled_point, share))]
+        turn = slice(None, None, -1 if number % 2 else 1)  # who goes first
+        (plain_time, result), (styled_time, peer) = [timed(*way) for way in ways[turn]][turn]
+        require_same(pair, result, peer)
+        times.append((plain_time, styled_time))
+    require_right(pair, result, ways[0][1])
+    with dask.config.set({"daskgrad.compile": False}):
+        taped = [timed(*ways[1]) for _ in range(TAPE_CALLS)]
+    require_same(pair, result, taped[-1][1])
+    last = np.min(times[-max(1, len(times) // 3) :], axis=0)
+    slowest = np.max(times, axis=0)[1]
+    return len(times), *last, slowest, min([processor_time for processor_time, _ in taped])
+
+
+def explained(pair: Pair) -> str:
+    """Returns the first line of the report, or the error that came instead."""
+    try:
+        report = str(dg.explain(*(pair.explained or (pair.styled, pair.point))))
+        line = report.splitlines()[0].removesuffix(" to")
+        return line.removesuffix("; then").removesuffix(",")
+    except Exception as error:
+        return f"dg.explain raises {described(error)}"
+
+
+def described(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"
+
+
+def pairs_of_themes() -> list[tuple[str, Pair]]:
+    pairs = []
+    for theme, library in THEMES.items():
+        if library and importlib.util.find_spec(library) is None:
+            print(f"{theme} are left out: {library} is not installed")
+            continue
+        module = importlib.import_module(f"style_pairs.{theme}")
+        pairs += [(theme, pair) for pair in module.PAIRS]
+    return pairs
+
+
+# ---------------------------------------------------------------------------------------- reported
+
+
+def show(rows: Sequence[Row], failures: Sequence[tuple[str, str]]) -> None:
+    """Prints the pairs, the slowest first, and the themes."""
+    header = ("pair", "theme", "calls", "plain µs", "factor", "slowest over tape")
+    cells = [
+        (
+            *(row.name, row.theme, str(row.calls), f"{1e6 * row.plain:.1f}"),
+            *(f"{row.factor:.2f}", f"{row.slowest / row.tape:.1f}"),
+        )
+        for row in rows
+    ]
+    print(table(header, cells))
+    print(
+        "\n" + table(("theme", "pairs", "median", "largest", f"above {FEW_ABOVE:g}"), themes(rows))
+    )
+    slow = [row for row in rows if row.factor > FEW_ABOVE]
+    lines = [f"{row.name}, {row.factor:.2f}: {row.explained}" for row in slow]
+    lines += [f"{name} FAILED: {message}" for name, message in failures]
+    print("\n" + "\n".join(lines))
+
+
+def themes(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Counts pairs by theme, with their factors."""
+    lines = []
+    for theme in THEMES:
+        factors = np.array([row.factor for row in rows if row.theme == theme])
+        if not len(factors):
+            continue
+        figures = f"{np.median(factors):.2f}", f"{max(factors):.2f}"
+        lines.append((theme, str(len(factors)), *figures, str(np.sum(factors > FEW_ABOVE))))
+    return lines
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer items and rounds")
-    quick = parser.parse_args().quick
-    count, rounds = (128, 2) if quick else (1024, 9)
-    items = list(np.random.default_rng(0).standard_normal((count, SIZE)))
-    with dask.config.set(scheduler="synchronous"):
-        calls = {
-            name: partial(dg.value_and_grad(style), NAMED if "dictionary" in name else P)
-            for name, style in styles_of(items).items()
-        }
-        calls[LOOP] = partial(by_hand, items, P)
-        expected = numbers_of(calls[LOOP]())
-        for name, call in calls.items():
-            for _ in range(CALLS):
-                np.testing.assert_allclose(numbers_of(call()), expected, 1e-12, err_msg=name)
-        found = [[time_of(call) for call in calls.values()] for _ in range(rounds)]
-    seconds = dict(zip(calls, np.min(found, axis=0) / count, strict=True))
-    loop = seconds[LOOP]
-    print(f"{'style':<28}{'an item':>12}{'over the loop':>20}")
-    for name, each in seconds.items():
-        print(f"{name:<28}{1e6 * each:>9.1f} µs{each / loop:>20.2f}")
-    slowest = max(calls.keys() - {LOOP}, key=lambda name: seconds[name])
-    text = f"the slowest style ({slowest}) over the loop"
-    return judged([at_most(text, seconds[slowest] / loop, AT_MOST)], quick)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a few calls; claims do not count")
+    parser.add_argument("pairs", nargs="*", help="names; without any, all")
+    options = parser.parse_args()
+    most, seconds = (QUICK_CALLS, QUICK_SECONDS) if options.quick else (CALLS, SECONDS)
+    pairs = pairs_of_themes()
+    unknown = set(options.pairs) - {pair.name for _, pair in pairs}
+    if unknown:
+        parser.error(f"no pairs are called {', '.join(map(repr, sorted(unknown)))}")
+    rows, failures = [], []
+    for theme, pair in pairs:
+        if options.pairs and pair.name not in options.pairs:
+            continue
+        try:
+            rows.append(Row(theme, pair.name, *measure(pair, most, seconds), explained(pair)))
+        except Exception as error:
+            failures.append((pair.name, described(error)))
+    rows.sort(key=lambda row: row.factor, reverse=True)
+    show(rows, failures)
+    factors = np.array([row.factor for row in rows])
+    claims = [
+        at_most("the largest factor", max(factors, default=np.nan), FACTOR_AT_MOST),
+        at_most(f"pairs above {FEW_ABOVE:g}", np.sum(factors > FEW_ABOVE), FEW),
+        at_most("pairs that fail", len(failures), 0),
+    ]
+    return judged(claims, options.quick) or int(bool(failures))
 
 
 if __name__ == "__main__":

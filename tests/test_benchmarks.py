@@ -68,7 +68,7 @@ def test_the_sum_of_models_has_all_its_peers(tmp_path):
 PRINTED = {  # what a script without a page prints
     "compiled": ("compiled", "tape", "autograd", "by hand"),
     "objectives": ("\none model ", "\na method ", "\ntwenty models "),
-    "styles": ("\nplain ", "\nitems: objects ", "the slowest style"),
+    "styles": ("\nitems with a name ", "\nderivatives ", "the largest factor"),
     "batches": ("\ncounts ", "\nof 128 sizes ", "batches over a loop by hand"),
     "cliffs": ("balance", "own gradients", "data sets", "BLAS threads"),
     "peers": [f"W{number}, daskgrad: " for number in range(1, 6)],
