@@ -452,6 +452,7 @@ class References:
     def _follow_attributes(self, thing: Any, names: set[str]) -> None:
         """Follows attributes of an object, class, function or module of the user's."""
         hiding: list[Any] = []  # looks into the object's own namespace, which hides its class's
+        nearer: set[str] = set()  # names in classes that hide others of a base
         for namespace in namespaces_of(thing):
             is_of_class = type(namespace) is not dict
             look = namespace.get
@@ -487,17 +488,23 @@ class References:
                     self._follow_attributes(type(thing), MADE_BY)
                 if is_generated(fun):
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
-                elif value is not self._itself and value is not MISSING and self._may_run(fun):
+                    continue
+                is_there = value is not self._itself and value is not MISSING
+                if is_there and self._may_run(fun, name in nearer):
                     is_method = isinstance(value, types.FunctionType | property) and is_of_class
                     owner = thing if is_method and not isinstance(thing, type) else None
                     self._follow(value if fun is None else fun, name, owner)
-            if not is_of_class:
+            if is_of_class:
+                nearer |= namespace.keys()
+            else:
                 hiding.append(look)
 
-    def _may_run(self, method: Any) -> bool:
-        """Whether a method may have run: code that names one like it need not mean Python's."""
-        is_known = self.ran is None or method is None or method.__code__ in self.ran
-        return is_known or method.__globals__.get("__name__") not in sys.stdlib_module_names
+    def _may_run(self, method: Any, is_hidden: bool) -> bool:
+        """Whether a method may have run: code that names one like it need not mean Python's, nor
+        one that another method hides."""
+        if self.ran is None or method is None or method.__code__ in self.ran:
+            return True
+        return not is_hidden and method.__globals__.get("__name__") not in sys.stdlib_module_names
 
 
 @lru_cache(1024)
