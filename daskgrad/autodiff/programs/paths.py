@@ -65,8 +65,10 @@ class Path:
             self.called.add(code)
         if kind is USERS:
             self._users.add(code)
+        note = self._notes.get(code) or self._note_for(code)
+        frame.f_trace = note  # Python 3.13 tells of opcodes only if it has this one before
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._notes.get(code) or self._note_for(code)
+        return note
 
     def _note_for(self, code: types.CodeType) -> Callable:
         """A function that Python calls before each instruction of some code."""
