@@ -304,7 +304,7 @@ def test_classes_of_arguments_are_watched_for_all_kinds_of_calls(
 ):
     """One kind of items after another: the methods of one are pure, those of another may print."""
 
-    def model(item, x):
+    def model(item, x, case=f"{kinds} {kind} {name}"):  # equal functions share programs
         return item.scaled(x)
 
     gradient = dg.grad(dg.delayed(model), argnums=1)
