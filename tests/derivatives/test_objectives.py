@@ -1,5 +1,6 @@
 """Shortcuts: one compiled model, called alone, with all that is promised."""
 
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -121,6 +122,7 @@ CALLS = {  # model, arguments, argnums
     "in another order": (regression, (X, 0.3, A), (1, 0)),
     "a string": (regression, (X, 0.3, A, "name"), [0]),
     "a tree": (in_dict, (TREE,), 0),
+    "an ordered tree": (in_dict, (OrderedDict(reversed(TREE.items())),), 0),
     "a named tuple": (in_pair, (Pair(X, 0.5),), 0),
     "a constant gradient": (shared, (X,), 0),
     "a matrix": (single, (A,), 0),

@@ -7,6 +7,7 @@ all exceptions, and makes the comparisons.
 
 import datetime
 import enum
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import is_
@@ -68,9 +69,10 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
             raise Unusual
         leaves.append(value)
         return value.shape, value.dtype, flags
-    if kind is dict:
+    if kind is dict or kind is OrderedDict:
         names = tuple(value)
         order = in_order(names)
+        order = [*names] if order and kind is OrderedDict else order
         if order is None:
             raise Unusual
         return kind, names, *[kind_of(value[name], leaves) for name in order]
