@@ -53,7 +53,8 @@ class Unrecordable(Exception):
 
 
 class NotYet(Unrecordable):
-    """These calls took too long, perhaps since the machine is busy: later ones are recorded."""
+    """These calls took too long, perhaps since the machine is busy, or another thread records one:
+    later ones are recorded."""
 
 
 class RecordedCall(Node):

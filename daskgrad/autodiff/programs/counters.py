@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.purity import is_plain_class
 
 
@@ -78,10 +78,12 @@ def counting(counters: Sequence[Counter]) -> Iterator[list[Counted]]:
     Raises
     ------
     Unrecordable
-        if one is no plain whole number.
+        if one is no plain whole number; ``NotYet`` while another thread records.
     """
     counted: list[Counted] = []
     for counter in counters:
+        if type(counter.namespace.get(counter.name)) is NotedInt:
+            raise NotYet("another thread records a call")
         if not counter.is_plain:
             raise Unrecordable(f"it counts in {counter.name!r}, which is no plain whole number")
     noted = []

@@ -13,6 +13,8 @@ from probes import objective_of
 
 import daskgrad as dg
 from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.programs.counters import counting
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.graph.delayed import as_model
 
 X = numpy.array([1.5, 0.9])
@@ -383,3 +385,16 @@ def test_explaining_runs_a_model_once():
     fit = Fit()
     dg.explain(fit, X)
     assert fit.runs == 1
+
+
+def test_while_another_thread_records_nothing_is_refused_for_good():
+    fit = Fit()
+    gradient = dg.grad(dg.delayed(fit))
+    counters = References(fit).counters()
+    with counting(counters):
+        for _ in range(30):
+            gradient(X)
+    assert not programs_of(fit).has_programs()
+    before = fit.runs
+    assert_counted(lambda: fit.runs - before, lambda: gradient(X), 1)
+    assert programs_of(fit).has_programs()
