@@ -2,7 +2,9 @@
 
 While a call is recorded, an object that answers nothing stands for each of them. Python's operators
 and methods end in it, and it takes down that they did. Code in C may ask for the type alone, and
-then raises an exception that the model may catch: so any exception counts as a read, too.
+then raises an exception that the model may catch: so any exception counts as a read, too. ``is``,
+``id``, ``type``, ``callable`` and methods by their double underscores tell neither; ``purity``
+refuses them, and then all arguments count as read (``store.Programs.known_entry``).
 """
 
 import gc
