@@ -296,7 +296,7 @@ ARGUMENTS = {
         late(Thing(2.0), Thing(2.0, late=1.0)),
     ),
     "an object that holds itself": Hostile(
-        lambda x, a: np.sum(x) * a.by, TAPE, alternating(looped(2.0), looped(3.0))
+        lambda x, a: np.sum(x) * a.by, PROGRAM, alternating(looped(2.0), looped(3.0))
     ),
     "other shapes": Hostile(smooth, PROGRAM, of_x(lambda x, n: x[:, : 1 + n % 3])),
     "other dtypes": Hostile(

@@ -548,3 +548,21 @@ def test_methods_that_others_hide_run_where_they_are_called(synchronously, capsy
     finally:
         Derived.is_loud = False
     assert capsys.readouterr().out == "base\n"
+
+
+def test_models_of_other_backends_trace_their_own_calls():
+    """The objective's path is noted, and its models run on tapes then."""
+    by_hand = dg.delayed(lambda x: (np.sum(x**2), 2.0 * x), gradient=True)
+    total = dg.delayed(np.sum)
+
+    def objective(x):
+        if x.shape == (0,):
+            print("nothing")
+        return by_hand(x) + total(x)
+
+    gradient = dg.value_and_grad(objective)
+    with dask.config.set({"daskgrad.inline.seconds": 60}):
+        for _ in range(40):
+            value, slope = gradient(X)
+    assert value == np.sum(X**2) + np.sum(X)
+    np.testing.assert_array_equal(slope, 2.0 * X + 1.0)
