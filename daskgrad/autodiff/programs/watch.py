@@ -163,7 +163,7 @@ class References:
         )
 
     def impurity_of(self, path: Path) -> str | None:
-        """Why calls on a path may differ, of which nothing was known."""
+        """Why calls on a path that was new may differ."""
         unread = min([code.co_qualname for code in path.called - self.read.keys()], default=None)
         reason = unread and f"it calls {unread!r}, to which it refers by no name"
         return self.impurity or path.impurity or reason
@@ -199,34 +199,32 @@ class References:
             read |= {(id(namespace), name) for name in names}
             counted |= {(id(namespace), name) for name in counters}
         names = {name for _, name in read & counted}
-        for inner in self._all():
-            for code, attributes in inner._counting.items():
-                owners = [owner and owner() for owner in inner._owners.get(code, [None])]
-                is_known = owners[0] is not None and all([x is owners[0] for x in owners])
-                names |= attributes & self.names if is_known else attributes
+        for owner, attributes in self._counting_methods():
+            names |= attributes if owner is None else attributes & self.names
         if names:
             self._refuse(f"it counts in {min(names)!r}, and may read it, or in several objects")
 
     def counters(self) -> list[Counter]:
         """The counters of all code that is watched."""
         counters = {
-            (id(namespace), name): Counter(partial(itself, namespace), name)
+            (id(namespace), name): Counter(weakly(namespace), name)
             for namespace, _, names in self._globals
             for name in names
         }
-        for inner in self._all():
-            for code, attributes in inner._counting.items():
-                owner = inner._owners[code][0]
-                for name in attributes:
-                    counters[id(owner()), name] = Counter(owner, name)
+        for owner, attributes in self._counting_methods():
+            for name in attributes if owner is not None else ():
+                counters[id(owner), name] = Counter(weakly(owner), name)
         return list(counters.values())
 
-    def _all(self) -> Iterator["References"]:
-        """This walk, and the walks of models."""
-        yield self
+    def _counting_methods(self) -> Iterator[tuple[Any, set[str]]]:
+        """The object of each method that counts, here and in models, and the attributes; None for
+        the object if it is not known, or not the only one."""
+        for code, attributes in self._counting.items():
+            owner, *others = [owner and owner() for owner in self._owners[code]]
+            yield owner if all([other is owner for other in others]) else None, attributes
         for inner in self._kept:
             if type(inner) is References:
-                yield from inner._all()
+                yield from inner._counting_methods()
 
     def _refuse(self, reason: str | None) -> None:
         self.impurity = self.impurity or reason
@@ -627,10 +625,6 @@ def is_model(reference: Callable[[], Any], fun: Callable[[], Any], settings: tup
     """Whether a model has still this function and these settings; neither is kept alive."""
     parts = getattr(reference(), "model", None)
     return parts is None or (parts[0] is fun() and parts[1:] == settings)
-
-
-def itself(thing: Any) -> Any:
-    return thing
 
 
 def is_still(get: Callable[[], Any], reference: Callable[[], Any]) -> bool:

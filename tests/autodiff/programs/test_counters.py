@@ -398,3 +398,13 @@ def test_while_another_thread_records_nothing_is_refused_for_good():
     before = fit.runs
     assert_counted(lambda: fit.runs - before, lambda: gradient(X), 1)
     assert programs_of(fit).has_programs()
+
+
+def test_a_counter_of_nobody_known_may_be_vouched_for_and_explained():
+    fit = Fit()
+    assert "it counts in 'runs'" in dg.explain(fit.by_helper, X)
+    vouched = dg.delayed(fit.by_helper, compile=True)
+    gradient = dg.grad(lambda x: vouched(x) * 2.0)
+    for _ in range(30):
+        gradient(X)
+    assert registry.load("compiled").prepare(fit.by_helper).programs.has_programs()
