@@ -10,7 +10,7 @@ to be compiled. A pair has 300 calls of each way, or as many as fit into some se
 The factor is the person's way over the plain way: the least processor times over the last third of
 the calls. Another column has the slowest call of the person's way over the least one of its tape,
 on which nothing is compiled. Results are compared at each call, bit by bit where the arithmetic is
-the same, and those of the plain way once with differences. Each pair above 1.5 has a line of
+the same; the plain way is compared once with differences. Each pair above 1.5 has a line of
 ``dg.explain``: about its model, or about its objective if that is what is written another way.
 Pairs whose library is not installed are left out, and a line says so.
 
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
 
 def flat(tree: Any) -> np.ndarray:
-    """Puts all numbers into a row, those of a dict in the order of its names."""
+    """Puts all numbers into a row; a dict gives its numbers in the order of its names."""
     if isinstance(tree, dict):
         tree = [tree[key] for key in sorted(tree)]
     if isinstance(tree, list | tuple):
@@ -107,7 +107,7 @@ def require_same(pair: Pair, plain: Any, styled: Any) -> None:
         scale = pair.rounding * max(1.0, np.max(np.abs(expected)))
         np.testing.assert_allclose(actual, expected, pair.rounding, scale)
     elif actual.tobytes() != expected.tobytes():
-        raise AssertionError(f"the bits of {actual} are not those of {expected}")
+        raise AssertionError(f"the bits of {actual} differ from {expected}")
 
 
 def require_right(pair: Pair, result: Any, point: Any) -> None:

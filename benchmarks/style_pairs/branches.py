@@ -1,4 +1,4 @@
-"""Branches, checks and messages, most of which the measured calls do not come to."""
+"""Branches, checks and messages; the measured calls reach few of them."""
 
 import contextlib
 import enum

@@ -15,7 +15,7 @@ from daskgrad.derivatives.hessian import hessian, hvp
 from daskgrad.derivatives.inputs import as_output, require_differentiable
 from daskgrad.derivatives.jacobian import jacobian
 from daskgrad.derivatives.jvp import jvp
-from daskgrad.derivatives.objectives import RecordedValue, objective_of
+from daskgrad.derivatives.objectives import Objective, RecordedValue
 from daskgrad.derivatives.vjp import vjp
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.nodes import Node
@@ -272,15 +272,13 @@ class FlatResiduals:
 
         values.daskgrad_watched = fun  # type: ignore[attr-defined]
         self._fun = values
-        self._value = objective_of(RecordedValue, values, name, [0])
+        self._value = Objective(RecordedValue, values, name, [0])
         self._jacobian = jacobian(values)
         self._sparse_jacobian = jacobian(values, sparse=True)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The values."""
         tree = self._raveling.unravel(x)
-        if self._value is None:
-            return compute_value(self._fun(tree))
         return self._value.call((tree,), lambda: compute_value(self._fun(tree)))
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.descriptions import describe, is_integer, require_pair
 from daskgrad.autodiff.values.memory import of_its_own, row_major
-from daskgrad.autodiff.values.trees import flatten, unflatten
+from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 from daskgrad.derivatives.eager import EagerObjective, GraphFacts, known_of
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.inputs import (
@@ -22,7 +22,7 @@ from daskgrad.derivatives.inputs import (
     require_differentiable,
     require_real_scalar,
 )
-from daskgrad.derivatives.objectives import RecordedObjective, objective_of
+from daskgrad.derivatives.objectives import Objective, RecordedObjective
 from daskgrad.derivatives.recording import RecordedFunction, document, shown_name
 from daskgrad.derivatives.storage import require_storage, write
 from daskgrad.graph.activity import Graph
@@ -108,12 +108,10 @@ def value_and_grad(
             f"arrays, so pass one of them"
         )
     options = is_integer(argnums), has_aux, wanted
-    objective = objective_of(RecordedGradient, fun, name, np.ravel(argnums), *options)
+    objective = Objective(RecordedGradient, fun, name, argnums, *options)
     eager = EagerObjective(fun, name, argnums, has_aux, wanted)
 
     def value_and_grad_of(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        if objective is None:
-            return by_graph(args, kwargs)
         arguments = objective.positional(args, kwargs) if kwargs else args
         if arguments is None:
             return by_graph(args, kwargs)
@@ -162,12 +160,8 @@ def compute_gradients(
     require_real_scalar(value, graph.output.name)
     gradients = recorded.gather(arrived, is_last=True)
     known = known_of(recorded, graph)
-    return (
-        np.asarray(value)[()],
-        aux.of([of_its_own(row_major(leaf)) for leaf in computed]),
-        gradients,
-        known,
-    )
+    auxiliary = aux.of([map_leaves(row_major, of_its_own(result)) for result in computed])
+    return np.asarray(value)[()], auxiliary, gradients, known
 
 
 class Auxiliary(NamedTuple):

@@ -19,7 +19,7 @@ from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries, unit
 from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups
-from daskgrad.derivatives.in_line import LARGE, TASK_SECONDS, Stopwatch
+from daskgrad.derivatives.in_line import TASK_SECONDS, Stopwatch, has_large
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
@@ -34,7 +34,7 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.derivatives.matrices import submatrices
-from daskgrad.derivatives.objectives import Objective, RecordedObjective, along, objective_of
+from daskgrad.derivatives.objectives import Objective, RecordedObjective, along
 from daskgrad.derivatives.recording import (
     RecordedFunction,
     document,
@@ -203,10 +203,10 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
            [3., 2., 0.]])
     """
     name = require_differentiable(fun, argnums, "hessian")
-    objective = objective_of(RecordedProduct, fun, name, np.ravel(argnums))
+    objective = Objective(RecordedProduct, fun, name, argnums)
 
     def hessian_of(*args: Any, **kwargs: Any) -> Any:
-        by_position = None if objective is None else objective.positional(args, kwargs)
+        by_position = objective.positional(args, kwargs)
         if by_position is not None:
             args, kwargs = by_position, {}
         numbers = RecordedFunction(fun, name, argnums, args).numbers  # an error without derivatives
@@ -226,7 +226,7 @@ def hessian(fun: Callable, argnums: Argnums = 0) -> Callable:
             return [tuple(map(recorded[0].in_places, result)) for result in results]
 
         made: list[tuple] = []
-        if objective is not None and by_position is not None:
+        if by_position is not None:
             made = by_program(objective, args, map(direction, range(count)), products)
         first = len(made)
         for start, stop in evaluation_groups(count - first):
@@ -248,7 +248,7 @@ def by_program(
     that threads would gain nothing. ``products`` serves them in the ordinary way."""
     made: list[Any] = []
     ordinary: list[int] = []  # one of them may be a comparison
-    is_large = any([getattr(leaf, "nbytes", 0) >= LARGE for leaf in flatten(args)[0]])
+    is_large = has_large(flatten(args)[0])
 
     def otherwise() -> Any:
         ordinary.append(len(made))

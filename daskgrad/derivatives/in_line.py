@@ -7,7 +7,7 @@ one evaluation.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -215,10 +215,14 @@ def is_large(graph: Graph) -> bool:
             leaves: Any = [flatten(field[:1])[0] for field in node.items.here(0, 1)]
         else:
             leaves = [leaves_in(node)]
-        arrays = [leaf for field in leaves for leaf in field if isinstance(leaf, np.ndarray)]
-        if any([array.nbytes >= LARGE for array in arrays]):
+        if any(map(has_large, leaves)):
             return True
     return False
+
+
+def has_large(leaves: Iterable[Any]) -> bool:
+    """Whether there are large arrays among leaves."""
+    return any([isinstance(leaf, np.ndarray) and leaf.nbytes >= LARGE for leaf in leaves])
 
 
 class Stopwatch:

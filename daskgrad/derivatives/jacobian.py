@@ -23,7 +23,7 @@ from daskgrad.derivatives.inputs import (
     warn_of_independent,
 )
 from daskgrad.derivatives.matrices import blocks, submatrices
-from daskgrad.derivatives.objectives import RecordedObjective, objective_of
+from daskgrad.derivatives.objectives import Objective, RecordedObjective
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
@@ -110,13 +110,12 @@ def jacobian(
     if sparse:
         imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
 
-    is_plain = mode == "auto" and not sparse
-    options = fun, name, np.ravel(argnums), is_integer(argnums)
-    objective = objective_of(RecordedJacobian, *options) if is_plain else None
+    objective = Objective(RecordedJacobian, fun, name, argnums, is_integer(argnums))
+    may_be_program = mode == "auto" and not sparse
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        arguments = None if objective is None else objective.positional(args, kwargs)
-        if objective is None or arguments is None:
+        arguments = objective.positional(args, kwargs) if may_be_program else None
+        if arguments is None:
             return by_graph(*args, **kwargs)
         return objective.call(arguments, lambda: by_graph(*args, **kwargs))
 

@@ -8,7 +8,7 @@ import numpy as np
 from daskgrad.autodiff.models.duals import Dual, tangent_in_place
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.memory import of_its_own, row_major
-from daskgrad.autodiff.values.trees import BOXES, map_leaves
+from daskgrad.autodiff.values.trees import map_leaves
 from daskgrad.derivatives.evaluation import evaluate_graph
 from daskgrad.derivatives.objectives import RecordedObjective, along
 from daskgrad.derivatives.recording import record_at, tangent_variables
@@ -84,12 +84,10 @@ def dual_graph(fun: Callable, primals: Any, tangents: Any) -> Graph:
 
 def value_and_tangent(dual: Dual) -> tuple[Any, Any]:
     """Both in C order, numbers as NumPy's."""
-    tangent = map_leaves(as_number, tangent_in_place(dual.value, dual.tangents[0]))
-    return tuple(
-        [map_leaves(row_major, tree) for tree in (map_leaves(strong, dual.value), tangent)]
-    )
 
+    def tangent_leaf(leaf: Any) -> Any:
+        is_array = isinstance(leaf, np.ndarray)
+        return row_major(leaf[()] if is_array and leaf.ndim == 0 else leaf)
 
-def as_number(leaf: Any) -> Any:
-    is_array = isinstance(leaf, np.ndarray) or type(leaf) in BOXES
-    return leaf[()] if is_array and leaf.ndim == 0 else leaf
+    tangent = map_leaves(tangent_leaf, tangent_in_place(dual.value, dual.tangents[0]))
+    return map_leaves(lambda leaf: row_major(strong(leaf)), dual.value), tangent

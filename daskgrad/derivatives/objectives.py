@@ -14,6 +14,8 @@ from operator import is_
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from daskgrad.autodiff.libraries import registry
 from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.finite import is_debugging, is_required
@@ -30,6 +32,7 @@ from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.evaluation import Arrived, evaluate_here
 from daskgrad.derivatives.in_line import seconds_in_line
+from daskgrad.derivatives.inputs import Argnums
 from daskgrad.derivatives.recording import RecordedFunction, gather_gradients, shown_name
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import DelayedModel
@@ -62,18 +65,6 @@ def parts_of_model(model: DelayedModel) -> tuple:
 MODELS[DelayedModel] = parts_of_model
 
 
-def objective_of(kind: "type[RecordedObjective]", fun: Any, *options: Any) -> "Objective | None":
-    """A derivative of a function; None for a model that is not compiled."""
-    watched = watched_of(fun)
-    is_compiled = type(watched) is not DelayedModel or parts_of_model(watched)[1]
-    return Objective(kind, fun, *options) if is_compiled else None
-
-
-def watched_of(fun: Any) -> Any:
-    """The user's function, of a function that the package has put around it."""
-    return vars(fun).get("daskgrad_watched", fun) if type(fun) is FunctionType else fun
-
-
 class Objective:
     """A derivative of a function, as one function of plain arguments.
 
@@ -86,16 +77,19 @@ class Objective:
         kind: "type[RecordedObjective]",
         fun: Callable,
         name: str,
-        numbers: Sequence[int],
+        argnums: Argnums,
         *options: Any,
     ):
         self.kind, self.fun, self.name = kind, fun, name
-        self.numbers, self.options = tuple(map(int, numbers)), options
-        self.watched: Any = watched_of(fun)
+        self.numbers, self.options = tuple(map(int, np.ravel(argnums))), options
+        # the user's function, which the package may have put another one around
+        attributes = vars(fun) if type(fun) is FunctionType else {}
+        self.watched: Any = attributes.get("daskgrad_watched", fun)
         is_whole = self.watched is fun
         self.daskgrad_pushed = (self.watched, kind.derivative, is_whole, self.numbers, *options)
-        is_model = type(self.watched) is DelayedModel
-        self.is_vouched = is_model and self.watched.model.backend == "compiled"
+        self._may_compile, self.is_vouched = True, False
+        if type(self.watched) is DelayedModel:
+            _, self._may_compile, self.is_vouched, *_ = parts_of_model(self.watched)
         self._known: tuple[Any, Any, Any] = UNKNOWN  # programs, their watch, and its own
         self._calls = 0
 
@@ -131,7 +125,7 @@ class Objective:
         """The result of ``otherwise()``, from a program if there is one."""
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return otherwise()
-        if not (self.is_vouched or may_compile()):
+        if not (self.is_vouched or (self._may_compile and may_compile())):
             return otherwise()
         programs, watch, local = self._known
         if local is None or watch is not programs.watch or local.has_changed():
@@ -267,8 +261,8 @@ def along(
         return otherwise()
     if not primals or len(primals) != len(tangents) or not callable(fun):
         return otherwise()
-    objective = objective_of(kind, fun, function_name(fun), range(len(primals)))
-    return otherwise() if objective is None else objective.call((*primals, *tangents), otherwise)
+    objective = Objective(kind, fun, function_name(fun), range(len(primals)))
+    return objective.call((*primals, *tangents), otherwise)
 
 
 def calls_of_models(graph: Graph) -> Counter[str]:

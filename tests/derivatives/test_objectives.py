@@ -10,12 +10,11 @@ import pytest
 from autograd.extend import defvjp, primitive
 from comparisons import assert_same
 from dask.callbacks import Callback
-from fuzzers import ticking
 from numpy.testing import assert_array_equal
 from probes import functions_run
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import recording, whole
+from daskgrad.autodiff.programs import recording
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.tasks import clients
 
@@ -23,27 +22,7 @@ random = np.random.default_rng(4)
 X = random.normal(size=5)
 A = random.normal(size=(3, 5))
 
-
-@pytest.fixture(autouse=True)
-def in_line(monkeypatch):
-    """Programs are made at the same calls on a slow machine."""
-    ticking(monkeypatch)
-    with dask.config.set({"daskgrad.inline.seconds": 60}):
-        yield
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    found = []
-    plain = whole.Whole._by_program
-
-    def counted(self, *args, **options):
-        result = plain(self, *args, **options)
-        found.append(result is not None)
-        return result
-
-    monkeypatch.setattr(whole.Whole, "_by_program", counted)
-    return lambda: found.count(True)
+pytestmark = pytest.mark.usefixtures("whole_programs")
 
 
 def energy(x):

@@ -4,42 +4,19 @@ import dask
 import numpy as np
 import pytest
 from comparisons import assert_same
-from fuzzers import ticking
 from numpy.testing import assert_allclose
 from test_jacobian import FUNCTIONS, GRID, STRUCTURES
 from test_jacobian import X as ENTRIES
 from test_objectives import CALLS, WITHOUT, A, X, arrays_in
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import whole
 from daskgrad.autodiff.values.trees import flatten, map_leaves
-from daskgrad.derivatives import hessian
+from daskgrad.derivatives import hessian, in_line
 from daskgrad.tasks import observers
 
 Y = np.linspace(0.5, 1.5, 5)
 
-
-@pytest.fixture(autouse=True)
-def in_line(monkeypatch):
-    """Programs are made at the same calls on a slow machine."""
-    ticking(monkeypatch)
-    with dask.config.set({"daskgrad.inline.seconds": 60}):
-        yield
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """How many results of programs there were."""
-    results = []
-    plain = whole.Whole._by_program
-
-    def counted(self, *args, **options):
-        result = plain(self, *args, **options)
-        results.append(result is not None and result is not whole.FAILED)
-        return result
-
-    monkeypatch.setattr(whole.Whole, "_by_program", counted)
-    return lambda: results.count(True)
+pytestmark = pytest.mark.usefixtures("whole_programs")
 
 
 def slope(leaf):
@@ -227,7 +204,7 @@ def test_a_hessian_that_gains_from_threads_goes_to_them(taken, monkeypatch):
     before = taken()
     assert_same(dg.hessian(fun)(X), expected)
     assert taken() == before + len(X)
-    monkeypatch.setattr(hessian, "LARGE", 1)
+    monkeypatch.setattr(in_line, "LARGE", 1)
     monkeypatch.setattr(hessian, "TASK_SECONDS", 0.0)
     assert_same(dg.hessian(fun)(X), expected)
     assert taken() == before + len(X) + 1

@@ -180,9 +180,10 @@ class Tracer:
 
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
-        backend = self._model.backend  # another one than autograd's traces its own calls
-        is_of_tape = backend == "autograd" or registry.is_compiled(backend)
-        trace = (recorder.get() if is_of_tape else None) or self._backend.trace
+        trace, backend = recorder.get(), self._model.backend
+        # another backend than autograd's traces its own calls
+        if trace is None or not (backend == "autograd" or registry.is_compiled(backend)):
+            trace = self._backend.trace
         leaves, tape = run_as_model(trace, call, self._arrays)
         self._seconds = clock.seconds() - start
         leaves = list(map(release_leaf, leaves))

@@ -253,7 +253,7 @@ def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
     """A key of each leaf's kind; none if all leaves have one kind."""
     kinds = set(map(type, leaves))
     (kind, *others) = kinds
-    if kind in NUMBERS and not others:
+    if kind in (float, np.float64) and not others:
         return []
     if not others and kind is not np.ndarray and is_carried(kind_in_item(leaves[0], looks)):
         return []
@@ -274,7 +274,6 @@ def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_in_item) -> Kind
 
 
 memory_of_array = attrgetter("shape", "dtype", "strides")
-NUMBERS = {float, np.float64}
 
 
 class ItemGroup:

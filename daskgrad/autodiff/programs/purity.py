@@ -71,7 +71,7 @@ WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of
 COUNTS = ("+=", "-=")
 OF_ATTRIBUTE = ("LOAD_FAST", "COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
 OF_GLOBAL = ("LOAD_GLOBAL", None, "BINARY_OP", "STORE_GLOBAL")
-NUMBERS = ("LOAD_CONST", "LOAD_SMALL_INT")
+CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT")
 DYNAMIC = ("__getattr__", "__getattribute__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
@@ -255,12 +255,13 @@ def counts(part: Sequence[dis.Instruction], pattern: Sequence[str | None]) -> bo
         return False
     for op, name in zip(part, pattern, strict=True):
         if name is None:
-            is_right = op.opname in NUMBERS and type(op.argval) is int
+            is_right = op.opname in CONSTANTS and type(op.argval) is int
         else:
             is_right = op.opname.startswith(name) and (name != "BINARY_OP" or op.argrepr in COUNTS)
         if not is_right:
             return False
-    return part[-1].argval == part[-4 if pattern is OF_GLOBAL else -5].argval
+    (loaded,) = [op for op in part if op.opname in ("LOAD_ATTR", "LOAD_GLOBAL")]
+    return loaded.argval == part[-1].argval
 
 
 def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) -> Paths:
@@ -296,8 +297,7 @@ def makes_object(method: types.FunctionType) -> bool:
     uses = [
         op.opname not in ATTRIBUTES
         for before, op in pairwise(body)
-        if before.opname.startswith("LOAD_FAST")
-        and name in (before.argval, *before.argrepr.split(", "))
+        if before.opname.startswith("LOAD_FAST") and name in names_of(before)
     ]
     return name in code.co_cellvars or any(uses)
 

@@ -56,9 +56,10 @@ def signature_of(
     kinds = [kind_of(leaf, looks) for leaf in layout.leaves]
     # structures may be equal but for the order of a dict's keys; None if it is unknown
     order = exactly(layout.structure) if call_has_order(layout.structure) else b""
-    numbers = zip(kinds, layout.places, strict=True)
-    if order is None or any([is_strange(kind, number) for kind, number in numbers]):
+    if order is None or None in kinds:
         return None
+    if any([is_carried(k) and n is not None for k, n in zip(kinds, layout.places, strict=True)]):
+        return None  # it has no derivative
     first: dict[int, int] = {}  # by the number of a traced array, which may be several arguments
     places = [
         place
@@ -71,11 +72,6 @@ def signature_of(
     numbered = tuple(layout.places), tuple(layout.asked)
     key = layout.structure, order, numbered, tuple(kinds)
     return Signature(key, places, layout.structure, layout.asked)
-
-
-def is_strange(kind: tuple | None, number: int | None) -> bool:
-    """Whether no program takes a leaf: carried ones have no derivatives."""
-    return kind is None or (is_carried(kind) and number is not None)
 
 
 def is_carried(kind: tuple | None) -> bool:

@@ -133,8 +133,9 @@ class Programs:
         while entry is not None and (entry.ways or entry.reads):
             layout = layout or opened_layout(call.layout())
             is_due = self.is_due
-            inputs = inputs_of(layout, entry.signature)
-            answer = self.run(entry, inputs) if entry.ways else None
+            answer = None
+            if entry.ways:
+                answer = self.run(entry, inputs_of(layout, entry.signature))
             if answer is not None:
                 way, outputs, residuals = answer
                 if is_due:

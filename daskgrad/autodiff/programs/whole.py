@@ -72,9 +72,9 @@ def kind_of(value: Any, leaves: list[Any]) -> Any:
     if kind is dict or kind is OrderedDict:
         names = tuple(value)
         order = in_order(names)
-        order = [*names] if order and kind is OrderedDict else order
         if order is None:
             raise Unusual
+        order = order if kind is dict else [*names]
         return kind, names, *[kind_of(value[name], leaves) for name in order]
     is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
     if kind is list or kind is tuple or (is_named and not getattr(value, "__dict__", None)):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from autograd.numpy import numpy_boxes, numpy_wrapper
 
+from daskgrad.autodiff.rules.declaration import class_of
 from daskgrad.autodiff.tape.forward import Primitive, Push
-from daskgrad.autodiff.values.trees import BOXES
 
 Columns = Any  # a frozen set of columns, or an array of them
 NONE: frozenset[int] = frozenset()
@@ -91,7 +91,7 @@ def columns_of(primitive: Primitive, arguments: list[Columns]) -> Columns:
 
 def moving_rule(primitive: Primitive) -> Callable[[Primitive, list[Any], Any], Any] | None:
     """How a primitive moves entries of its traced arguments and constants, if it does."""
-    if not is_array(primitive.value) and not isinstance(primitive.value, np.generic):
+    if class_of(primitive.value) is not np.ndarray and not isinstance(primitive.value, np.generic):
         return None
     if primitive.fun in JOINING:
         return joined
@@ -101,16 +101,12 @@ def moving_rule(primitive: Primitive) -> Callable[[Primitive, list[Any], Any], A
     return moved if is_moving else None
 
 
-def is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or type(value) in BOXES
-
-
 def rule_of(primitive: Primitive) -> Callable[[Primitive, list[Columns]], Columns] | None:
     """How any other primitive unites columns, if some entries lack some of them."""
     fun = getattr(primitive.fun, "fun", None)  # NumPy's own
     is_ufunc = isinstance(fun, np.ufunc) and fun.signature is None and not primitive.kwargs
     if is_ufunc or fun in ENTRY_BY_ENTRY:
-        return entry_by_entry if is_array(primitive.value) else None
+        return entry_by_entry if isinstance(primitive.value, np.ndarray) else None
     is_usual = primitive.kwargs.keys() <= {"axis", "keepdims"}
     return reduced if fun in REDUCTIONS and is_usual else None
 

@@ -11,7 +11,7 @@ import optree
 import pytest
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import batches, blocks, store
+from daskgrad.autodiff.programs import batches, blocks
 from daskgrad.autodiff.programs.signatures import are_same
 
 COUNT = 96
@@ -87,13 +87,7 @@ SUMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    """Programs at the second call, batches at once, in the calling thread."""
-    monkeypatch.setattr(store, "CALLS", 2)
-    monkeypatch.setattr(blocks, "SERVED", 1)
-    with dask.config.set(scheduler="synchronous"):
-        yield
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import pytest
 from recorded import entries_of
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import blocks, carried, store, whole
+from daskgrad.autodiff.programs import carried, store, whole
 from daskgrad.autodiff.programs.signatures import are_same
 
 COUNT = 60
@@ -88,13 +88,7 @@ class Row(NamedTuple):
     y: np.ndarray
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    """Programs at the second call, batches at once, in the calling thread."""
-    monkeypatch.setattr(store, "CALLS", 2)
-    monkeypatch.setattr(blocks, "SERVED", 1)
-    with dask.config.set(scheduler="synchronous"):
-        yield
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.fixture
@@ -672,7 +666,7 @@ def test_an_unread_argument_of_an_objective_has_one_program(in_line):
 
 @pytest.mark.parametrize("name", ["equal", "in a text", "in a dict", "its length"])
 def test_whole_objectives(name, in_line):
-    """Of arguments that are no items."""
+    """They are arguments, and no items."""
     weight_of = READS[name]
     model = dg.delayed(lambda x, name: np.sum(x**2) * weight_of(name))
     objective = dg.value_and_grad(lambda x, name, label: model(x, name) + 0.0 * model(x, name))

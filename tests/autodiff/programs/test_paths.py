@@ -40,7 +40,7 @@ def gradient_of(kind, model, choice):
 
 
 def calls_of(kind, row, choice, capsys):
-    """What each call returns and prints, and how many programs there are before the loud ones."""
+    """Each call's result and prints, and the number of programs before the loud calls."""
     parts = row.make()
     model, change = parts if isinstance(parts, tuple) else (parts, lambda is_loud: None)
     fun, counted = gradient_of(kind, model, choice)
@@ -189,7 +189,7 @@ def test_another_path_is_noted_by_the_outer_one_alone():
 
 
 def test_code_that_only_the_machinery_calls_is_not_read_by_what_ran():
-    """The same code may take another way where the user's code calls it."""
+    """One code may take another way where the user's code calls it."""
     quiet = logging.Logger("quiet", logging.ERROR)
 
     def logs():
@@ -302,7 +302,7 @@ class Louder(Loud):
 def test_classes_of_arguments_are_watched_for_all_kinds_of_calls(
     kinds, kind, name, synchronously, monkeypatch
 ):
-    """One kind of items after another: the methods of one are pure, those of another may print."""
+    """One kind of items after another: one has pure methods, the other's may print."""
 
     def model(item, x, case=f"{kinds} {kind} {name}"):  # equal functions share programs
         return item.scaled(x)
