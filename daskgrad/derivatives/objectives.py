@@ -154,8 +154,8 @@ class Objective:
                 self._known = programs, watch, watch
             elif self._calls > OWN_WATCH:
                 self._calls = 0
-                alike = References(self.watched, watch.room, self.is_vouched, watch.ran)
-                self._known = programs, watch, alike
+                settings = watch.room, self.is_vouched, watch.ran, watch.least, watch.constants
+                self._known = programs, watch, References(self.watched, *settings)
         return programs
 
     def layout(self, args: tuple) -> FlatArguments:
@@ -165,6 +165,9 @@ class Objective:
 
     def recorded(self, seconds: float) -> "RecordedObjective":
         return self.kind(self, seconds)
+
+    def of_function(self, fun: Any) -> "Objective":
+        return Objective(self.kind, fun, self.name, self.numbers, *self.options)
 
 
 class RecordedObjective:
@@ -194,6 +197,11 @@ class RecordedObjective:
         if structure != other or not all(map(is_, before, after)):
             raise Unrecordable("it changes an argument")
         return results
+
+    def of_function(self, fun: Any) -> "RecordedObjective":
+        """This objective, of another function from now on."""
+        self.objective = self.objective.of_function(fun)
+        return self
 
     def results(self, args: tuple) -> Any:
         raise NotImplementedError

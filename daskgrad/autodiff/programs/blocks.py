@@ -22,7 +22,6 @@ from daskgrad.autodiff.programs.signatures import (
     is_carried,
     is_leaf_class,
     kind_in_item,
-    opened_layout,
     opened_origins,
     order_within,
     signature_of,
@@ -283,10 +282,9 @@ class ItemGroup:
         call, arrays = block.call(number)
         nbytes = sum([getattr(array, "nbytes", 0) for array in arrays])
         self.most = max(AT_A_TIME, min(RUN, RUN_BYTES // max(nbytes, 1)))  # results that are held
-        passed = call.layout()
-        layout = opened_layout(passed)
         self._fun, self._programs = call.fun.fun, call.fun.programs
         self._programs.look_at(self._fun)
+        passed, layout = call.layout(), self._programs.layout_of(self._fun, call)
         self.watch = self._programs.watch
         self._signature = signature_of(layout, looks, in_sum=True) if arrays else None
         self._origins = {
@@ -398,9 +396,9 @@ class ItemGroup:
             if not tried:
                 return
             try:
-                layout = opened_layout(items.call(tried[0])[0].layout())
+                layout = self._programs.layout_of(self._fun, items.call(tried[0])[0])
                 with counting(entry.watch.counters()):
-                    batch = make_batch(self._fun, layout, entry.signature, own)
+                    batch = make_batch(self._fun, layout, entry.signature, own, entry.watch)
                 if batch is not None:
                     inputs = self._inputs_of(items, np.array(tried), Column.rows)
                     rows = batch.run(*inputs, *way.program.seeds)

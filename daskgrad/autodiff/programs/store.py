@@ -25,7 +25,8 @@ from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
-from daskgrad.autodiff.programs.purity import merge
+from daskgrad.autodiff.programs.purity import Ran, merge
+from daskgrad.autodiff.programs.references import Referred, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     READABLE,
     Signature,
@@ -40,7 +41,7 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
     with_read,
 )
-from daskgrad.autodiff.programs.watch import References, impurity_of_called
+from daskgrad.autodiff.programs.watch import SMALL, References, impurity_of_called
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
@@ -101,6 +102,7 @@ class Programs:
         self._patience = 1  # calls
         self._seconds = 0.0  # of the quickest of these calls
         self.looks = False  # whether the model looks at integers of NumPy's
+        self._smallest: float = SMALL  # bytes of arrays to which it refers and that are no inputs
         self.impurity_of_path: str | None = None  # the latest one that was judged
         self._start(None)
 
@@ -126,12 +128,13 @@ class Programs:
         """The results of ``reverse.trace``, by a program if there is one."""
         if self.is_cold or self.impurity is not None:
             return self._unseen(partial(trace, call, arrays))
-        layout, entry = None, call.known
-        if entry is None or entry.watch is not self.watch or self.watch.has_changed():
-            layout = opened_layout(call.layout())
-            entry = self.entry(fun, signature_of(layout, self.looks))
+        layout, entry, watch = None, call.known, self.watch
+        if entry is None or entry.watch is not watch or watch.inputs or watch.has_changed():
+            self.look_at(fun)
+            layout = self.layout_of(fun, call)
+            entry = self.known_entry(signature_of(layout, self.looks))
         while entry is not None and (entry.ways or entry.reads):
-            layout = layout or opened_layout(call.layout())
+            layout = layout or self.layout_of(fun, call)
             is_due = self.is_due
             answer = None
             if entry.ways:
@@ -144,7 +147,10 @@ class Programs:
                 elif way.counted:
                     count_up(way.counted)
                 call.structure = way.structure
-                held = residuals, way.tape_nbytes, call, arrays, entry.watch
+                held: Any = entry.watch
+                if held.inputs:
+                    held = Referred(held, pushed_function(fun), layout.leaves[-len(held.inputs) :])
+                held = residuals, way.tape_nbytes, call, arrays, held
                 return outputs, CompiledTape(way.program, *held)
             if not entry.reads:
                 break
@@ -155,9 +161,22 @@ class Programs:
         with self._path_of(entry) as path:
             outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
-        layout_of = lambda: layout or opened_layout(call.layout())  # noqa: E731
+        layout_of = lambda: layout or self.layout_of(fun, call)  # noqa: E731
         self._count(fun, entry, layout_of, outputs, tape, seconds, path)
         return outputs, tape
+
+    def layout_of(self, fun: Callable, call: Any) -> FlatArguments:
+        """The arguments of a call, and the references that are inputs."""
+        return with_references(opened_layout(call.layout()), self.references(fun))
+
+    def references(self, fun: Callable) -> list[Any]:
+        """The arrays to which a function refers that are inputs."""
+        base, arrays = pushed_function(fun), None
+        while self.watch is not None and arrays is None:
+            arrays = references_of(base, self.watch)
+            if arrays is None:
+                self.look_at(fun, again=True)
+        return arrays or []
 
     def _unseen(self, call: Callable[[], Any]) -> Any:
         """A call of a model that gets no programs, or not yet."""
@@ -184,8 +203,18 @@ class Programs:
             self._patience = 1 if is_new else min(2 * self._patience, LONGEST)
             if not self._is_vouched:  # its references may change at each call
                 self._cold = max(self._cold, self._patience - 1)
-            room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
-            self._start(References(pushed_function(fun), room, self._is_vouched))
+            self._start(self._watch_over(fun))
+
+    def _watch_over(self, fun: Callable, ran: Ran | None = None) -> References:
+        """A watch over the function's references; large arrays among them are inputs, and all
+        arrays if there are too many to compare them."""
+        base = pushed_function(fun)
+        room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
+        least = self._smallest if base is fun or hasattr(fun, "of_function") else math.inf
+        watch = References(base, room, self._is_vouched, ran, least)
+        if watch.is_long and least < math.inf:
+            watch = References(base, room, self._is_vouched, ran, 0)
+        return References(base, room, self._is_vouched, ran, math.inf) if watch.is_torn else watch
 
     def _impurity(self, watch: References) -> str | None:
         """Why calls may differ though no reference has changed."""
@@ -261,7 +290,7 @@ class Programs:
         assert before is not None
         assert path.ran is not None
         ran = path.ran if before.ran is None else merge(dict(before.read), path.ran)
-        watch = References(pushed_function(fun), before.room, False, ran)
+        watch = self._watch_over(fun, ran)
         followed, self._followed = self._followed, set()
         for other in (entry, *[other for other in self._entries.values() if other.ways]):
             self._follow_arguments(other.signature, watch)
@@ -372,6 +401,9 @@ class Programs:
                 if finer is not None:
                     finer.calls = self.price
                     self._count(fun, finer, layout_of, outputs, tape, seconds, path)
+            elif is_refused and entry.watch.inputs and not self.has_programs():
+                self._smallest = math.inf  # their content decides something: they are compared
+                self.look_at(fun, again=True)
             elif is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
                 self.look_at(fun, again=True)
@@ -396,7 +428,8 @@ class Programs:
             return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
             with counting(entry.watch.counters()) as counted:
-                way = self._completed(fun, make_way(fun, layout, signature, name_of(fun)))
+                way = make_way(fun, layout, signature, name_of(fun), entry.watch)
+            way = self._completed(fun, way)
             called = self.by_path and impurity_of_called(list(way.program.constants.values()))
             if called:
                 return called
@@ -421,9 +454,12 @@ class Programs:
             return f"its program fails: {type(error).__name__}: {error}"
         end = clock.thread_seconds()
         self.price = min(CALLS, math.ceil((end - begin) / max(seconds + end - middle, 1e-9)))
-        if not (are_same(results[: len(outputs)], outputs) and are_same(pulled, expected)):
+        is_right = are_same(results[: len(outputs)], outputs) and are_same(pulled, expected)
+        if not (is_right or entry.watch.inputs):
             self.impurity = "its program differs from the model"
             return self.impurity
+        if not is_right:
+            return "its program with its references as inputs differs from the model"
         if entry.watch.has_changed():
             return "it changes what it refers to"
         if way.program.nbytes > MOST_BYTES:

@@ -1,9 +1,9 @@
 """Watch: the things to which a model refers by name, and whether they have changed.
 
-A program holds the globals, variables of enclosing functions, attributes, and elements of small
-lists and dicts that the model found when it was recorded. Before each call they are compared by
-identity, and small arrays by their bytes. A function may get other code: IPython's autoreload
-replaces it in place.
+A program holds the globals, variables of enclosing functions, attributes, and elements of lists and
+dicts that the model found when it was recorded. Before each call they are compared by identity, and
+small arrays by their bytes. Larger arrays are inputs of programs (``references``). A function may
+get other code: IPython's autoreload replaces it in place.
 """
 
 import builtins
@@ -12,10 +12,10 @@ import sys
 import types
 import weakref
 from collections import deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,9 +45,11 @@ from daskgrad.autodiff.tape.rule_calls import RecordedRun
 from daskgrad.autodiff.values.descriptions import function_name
 from daskgrad.autodiff.values.trees import flatten
 
-SMALL = 4096  # bytes of an array that is always watched
-FEW = 64  # elements of a list or dict
+SMALL = 2**14  # bytes of an array that is always compared
 MOST = 256  # comparisons before each call of a model that nobody vouched for
+ELEMENTS = 8  # of a list or dict, which are compared as quickly as a few attributes
+MOST_INPUTS = 4096  # that are no arguments
+KINDS = "fciub"  # of dtypes
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
@@ -83,6 +85,17 @@ def has_names(kind: type, names: list[str]) -> bool:
     return found == names or (found[:count] == names and LATER.issuperset(found[count:]))
 
 
+class Step(NamedTuple):
+    """A step from a thing to one of its parts: an attribute, element, variable, default ..."""
+
+    owner: int  # the thing's identity
+    kind: str
+    key: Any
+
+
+Route = tuple[Step, ...]  # from the function on; None for a thing that cannot be made anew
+
+
 class References:
     """All things to which a function, and the functions that it calls, refer.
 
@@ -90,13 +103,30 @@ class References:
     changed; it ends the walk if nobody vouched for the function. ``room``: bytes of larger arrays
     that may be compared, too. ``ran``: the instructions that count, if not all do; a function that
     did not run may have run in another thread: all of it counts, and all to which it refers.
+
+    ``inputs``: the routes to arrays of more bytes than ``least``, which are not compared, but for
+    the ``constants`` among them; ``remade``: the things on these routes, which a recording makes
+    anew. ``outer``: the walk that has come to the function of a model, on a ``route``.
     """
 
     def __init__(
-        self, fun: Callable, room: float = 0, is_vouched: bool = False, ran: Ran | None = None
+        self,
+        fun: Callable,
+        room: float = 0,
+        is_vouched: bool = False,
+        ran: Ran | None = None,
+        least: float = SMALL,
+        constants: Collection[Any] = (),
+        outer: "References | None" = None,
+        route: Route | None = (),
     ):
         self.impurity: str | None = None
         self.of, self.room, self.ran = weakly(fun), room, ran
+        self.least, self.constants = least, constants
+        self.inputs: list[Route] = outer.inputs if outer else []
+        self._numbers: dict[Step, int] = outer._numbers if outer else {}
+        self._parents: dict[int, set[int]] = outer._parents if outer else {}
+        self._bare: set[int] = outer._bare if outer else set()  # things that no route reaches
         self.read: Ran = {}  # all instructions that were read
         self._same: list[tuple[Callable, Any]] = []  # a function, and the object that it returns
         self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
@@ -109,16 +139,17 @@ class References:
         self._counting: dict[types.CodeType, set[str]] = {}  # code, and attributes it counts up
         self._owners: dict[types.CodeType, list[Any]] = {}  # whose method code is; None for others
         self._globals: list[tuple[dict, set[str], set[str]]] = []  # which are read, and counted
-        self._holders: list[tuple[Callable, set[str]]] = []  # objects, and their followed names
+        self._holders: list[tuple[Callable, set[str], Any]] = []  # objects, and followed names
+        self._elements = 0  # that are compared
         self._has_modules = False  # which the code passes on
         self.of_package: set[str] = set()  # names of this package in the code
         self._builtins: set[str] = set()  # names of Python's own in the code
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[tuple[int, bool], Any] = {}
         self._asked: set[str] = set()  # attributes that need not be there
         self._asks = self._hides = False  # for such, and whether a thing may have any
         self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
-        self._walk([(fun, function_name(fun))])
+        self._walk([(fun, function_name(fun))], route)
         self._itself = object()  # no thing that is followed later
         if self._builtins:
             get_all = partial(itemgetter(*self._builtins), vars(builtins))
@@ -144,9 +175,59 @@ class References:
         modules that are passed; returns the impurity."""
         for kind in classes:
             if not is_lasting(kind.__module__):
-                self._hold(kind)
-        self._walk([(constant, "an argument") for constant in constants])
+                self._hold(kind, None)
+        self._walk([(constant, "an argument") for constant in constants], None)
         return self.impurity
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there is too much to compare."""
+        return len(self._same) + len(self._equal) + self._elements // ELEMENTS > MOST
+
+    @property
+    def remade(self) -> set[int]:
+        """The identities of the things on the routes to the inputs."""
+        remade, new = set[int](), {step.owner for step in self._numbers}
+        while new:
+            remade |= new
+            new = set().union(*[self._parents.get(thing, ()) for thing in new]) - remade
+        return remade
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a thing would be made anew in one place and not in another, where code may
+        compare the two."""
+        return bool(self.inputs) and not self.remade.isdisjoint(self._bare)
+
+    def number_of(self, step: Step) -> int | None:
+        """The number of the input at a step."""
+        return self._numbers.get(step)
+
+    def _lift(self, owner: Any, kind: str, key: Any, value: Any, route: Route | None) -> bool:
+        """Whether a part of a thing is an input, which is read at each call."""
+        if route is None or type(value) is not np.ndarray or value.dtype.kind not in KINDS:
+            return False
+        if value.nbytes <= self.least or is_read_only(value):
+            return False
+        step = Step(id(owner), kind, key)
+        if way_of((*route, step)) in self.constants:
+            return False
+        if step not in self._numbers:
+            self._numbers[step] = len(self.inputs)
+            self.inputs.append((*route, step))
+        if len(self.inputs) > MOST_INPUTS:
+            self._refuse(f"it refers to more than {MOST_INPUTS} arrays")
+        return True
+
+    def _follow_part(
+        self, owner: Any, kind: str, key: Any, value: Any, name: str, route: Route | None
+    ) -> bool:
+        """Follows a part of a thing, which is compared elsewhere unless it is an input; tells
+        which."""
+        if self._lift(owner, kind, key, value, route):
+            return False
+        self._follow(value, name, onward(route, owner, kind, key))
+        return True
 
     def knows(self, path: Path) -> bool:
         """Whether all that ran on a path was read."""
@@ -168,18 +249,18 @@ class References:
         reason = unread and f"it calls {unread!r}, to which it refers by no name"
         return self.impurity or path.impurity or reason
 
-    def _walk(self, things: Iterable[tuple[Any, str]]) -> None:
+    def _walk(self, things: Iterable[tuple[Any, str]], route: Route | None) -> None:
         for thing, name in things:
-            self._follow(thing, name)
+            self._follow(thing, name, route)
         before = None
         while before != (before := (len(self._holders), len(self.names))):
-            for holder, done in list(self._holders):
+            for holder, done, route in list(self._holders):
                 names = self.names - done
                 done |= names
-                self._follow_attributes(holder(), names)
+                self._follow_attributes(holder(), names, route)
             if self._unrun:
                 unrun, self._unrun = tuple(self._unrun), []
-                inner = References(unrun, self._room)  # type: ignore[arg-type]
+                inner = References(unrun, self._room, outer=self, route=None)  # type: ignore[arg-type]
                 self._include(inner)
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
@@ -189,7 +270,7 @@ class References:
             self._refuse("it calls 'hasattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
-        if len(self._same) + len(self._equal) > MOST:
+        if self.is_long:
             self._refuse(f"it refers to more than {MOST} objects that may change")
 
     def _require_counters(self) -> None:
@@ -229,7 +310,7 @@ class References:
     def _refuse(self, reason: str | None) -> None:
         self.impurity = self.impurity or reason
 
-    def _follow(self, thing: Any, name: str, owner: Any = None) -> None:
+    def _follow(self, thing: Any, name: str, route: Route | None = None, owner: Any = None) -> None:
         """Follows a thing; ``owner``: it is the function of a method of this object."""
         kind: Any = type(thing)
         if kind is types.FunctionType:
@@ -239,25 +320,33 @@ class References:
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
         is_constant |= thing is types.SimpleNamespace  # a class of C, which cannot change
-        if id(thing) in self._seen or is_constant or is_over:
+        if is_constant or is_over:
             return
-        self._seen[id(thing)] = thing
+        if route:
+            self._parents.setdefault(id(thing), set()).add(route[-1].owner)
+        elif route is None:
+            self._bare.add(id(thing))
+        if (id(thing), route is None) in self._seen:
+            return
+        self._seen[id(thing), route is None] = thing
         self._hides |= hasattr(thing, "__dict__") and not (
             isinstance(thing, HELD) or is_plain_class(kind)
         )
         if kind is np.ndarray or kind is np.void:  # a row is a view
             self._follow_array(thing, name)
         elif kind in MODELS:
-            self._follow_model(thing)
+            self._follow_model(thing, route)
         elif kind is partial:
-            self._follow_all([thing.func, thing.args, thing.keywords], name)
+            for part in ("func", "args", "keywords"):
+                self._follow(getattr(thing, part), name, onward(route, thing, "part", part))
         elif isinstance(thing, types.MethodType):
-            self._follow(thing.__func__, thing.__func__.__name__, thing.__self__)
-            self._follow(thing.__self__, thing.__func__.__name__)
+            known, part = thing.__func__.__name__, onward(route, thing, "part", "__func__")
+            self._follow(thing.__func__, known, part, thing.__self__)
+            self._follow(thing.__self__, known, onward(route, thing, "part", "__self__"))
         elif isinstance(thing, types.FunctionType):
-            self._follow_function(thing)
+            self._follow_function(thing, route)
         elif isinstance(thing, CONTAINERS):
-            self._follow_container(thing, name)
+            self._follow_container(thing, name, route)
         elif is_rule(thing):
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
@@ -266,29 +355,34 @@ class References:
         elif isinstance(thing, types.ModuleType):
             self._follow_module(thing, name)
         elif isinstance(thing, type) and not is_lasting(thing.__module__):
-            self._hold(thing)
+            self._hold(thing, None)
             if not issubclass(thing, tuple):
-                self._follow_attributes(thing, MADE_BY)
+                self._follow_attributes(thing, MADE_BY, None)
         elif is_plain_class(kind):
-            self._hold(thing)
+            self._hold(thing, route)
         else:
             self._refuse(impurity_of_library(thing, name))
             self.names.add(getattr(thing, "__name__", name))
             if not is_lasting(kind.__module__):
-                self._hold(thing)
+                self._hold(thing, None)
 
     def _follow_all(self, things: Iterable[Any], name: str) -> None:
         for thing in list(things):
             self._follow(thing, name)
 
-    def _follow_model(self, model: Any) -> None:
+    def _follow_model(self, model: Any, route: Route | None) -> None:
         """Follows the function of a model that is called, by its own vouching."""
         fun, is_compiled, is_vouched, *_ = MODELS[type(model)](model)
         if not is_compiled:
             return self._refuse(f"it calls the model {function_name(fun)!r}, which is not compiled")
         is_same = partial(is_model, weakly(model), weakly(fun), model.model[1:])
         self._equal.append((is_same, True))
-        inner = References(fun, self._room, is_vouched, None if is_vouched else self.ran)
+        ran = None if is_vouched else self.ran
+        route = onward(onward(route, model, "part", "model"), model, "part", "fun")
+        if route is not None:
+            self._parents.setdefault(id(fun), set()).add(id(model))
+        settings = self.least, self.constants, self, route
+        inner = References(fun, self._room, is_vouched, ran, *settings)
         self._include(inner)
         return self._refuse(None if is_vouched else inner.impurity)
 
@@ -320,19 +414,27 @@ class References:
             self._room -= array.nbytes
         return self._equal.append((array.tobytes, array.tobytes()))
 
-    def _follow_container(self, thing: Any, name: str) -> None:
+    def _follow_container(self, thing: Any, name: str, route: Route | None) -> None:
         kind = type(thing)
+        elements = elements_of(thing)
+        keys = keys_of(thing)
+        if keys is None:
+            self._follow_all(elements, name)
+        inputs = {
+            number
+            for number, key in enumerate(keys or ())
+            if key is not None
+            and not self._follow_part(thing, "element", key, elements[number], name, route)
+        }
         if not isinstance(thing, tuple | frozenset):
-            if len(thing) > FEW:
-                limit = f"a {kind.__name__} of more than {FEW} elements"
-                return self._refuse(f"it refers to {name!r}, {limit}")
-            self._kept.append(elements_of(thing))
-            self._equal.append((partial(ids_of, thing), ids_of(thing)))
-        self._follow_all(elements_of(thing), name)
+            self._elements += len(elements)
+            self._kept.append([x for number, x in enumerate(elements) if number not in inputs])
+            get = partial(ids_of, thing, inputs)
+            self._equal.append((get, get()))
         if kind not in CONTAINERS:
             if not hasattr(kind, "_fields"):
                 self._refuse(f"it refers to {name!r}, an object of type {kind.__qualname__}")
-            self._hold(kind)
+            self._hold(kind, None)
         return None
 
     def _follow_module(self, module: types.ModuleType, name: str) -> None:
@@ -340,10 +442,10 @@ class References:
             self._has_modules = True
             return self._refuse(impurity_of_path(module.__name__))
         if module.__name__ not in sys.stdlib_module_names:
-            self._hold(module)
+            self._hold(module, None)
         return self._refuse(f"it refers to the module {name!r}")
 
-    def _follow_function(self, fun: types.FunctionType) -> None:
+    def _follow_function(self, fun: types.FunctionType, route: Route | None) -> None:
         if is_primitive(fun):
             return None
         # they differ where ``functools.wraps`` took over a name, and for autograd's primitives
@@ -352,7 +454,7 @@ class References:
             if fun.__module__.split(".")[0] == PACKAGE:
                 self.of_package.add(fun.__name__)
             return self._refuse(impurity_of_path(path_of(fun)))
-        self._holders.append((weakly(fun), set()))
+        self._holders.append((weakly(fun), set(), None))
         if self.ran is not None and fun.__code__ not in self.ran:
             self._unrun.append(fun)
             return None
@@ -362,7 +464,8 @@ class References:
         self._kept += [fun.__code__, fun.__defaults__, fun.__kwdefaults__]
         parts = parts_of(lambda: fun, [])
         self._equal.append((partial(parts_of, weakref.ref(fun), parts), parts))
-        self._follow_all([fun.__defaults__, fun.__kwdefaults__], fun.__name__)
+        for part in ("__defaults__", "__kwdefaults__"):
+            self._follow(getattr(fun, part), fun.__name__, onward(route, fun, "part", part))
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
         self.names |= code.attributes | code.asked
@@ -379,30 +482,48 @@ class References:
         ):
             value = content_of(cell)
             if value is not self._itself:
-                is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
-                self._equal.append((is_there, True))
-                self._follow_paths(value, name, code.outer.get(name, ()))
+                paths = code.outer.get(name, ())
+                if self._follow_paths(fun, "cell", number, value, name, paths, route):
+                    is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
+                    self._equal.append((is_there, True))
+        of_globals = onward(route, fun, "part", "__globals__")
+        if route is not None:
+            self._parents.setdefault(id(fun.__globals__), set()).add(id(fun))
         for name, paths in code.globals.items():
             value = fun.__globals__.get(name, MISSING)
             get = partial(fun.__globals__.get, name, MISSING)
             if value is self._itself:
                 self._equal.append((partial(is_still, get, weakly(value)), True))
                 continue
-            self._require_same(get, value)
             if name in code.classes and type(value) is type and not is_lasting(value.__module__):
-                self._hold(value)  # nobody calls it
-            else:
-                self._follow_paths(value, name, paths)
+                self._hold(value, None)  # nobody calls it
+                self._require_same(get, value)
+            elif self._follow_paths(
+                fun.__globals__, "element", name, value, name, paths, of_globals
+            ):
+                self._require_same(get, value)
             if value is MISSING:
                 if not (name == "hasattr" and code.asked):
                     self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
         return None
 
-    def _follow_paths(self, start: Any, name: str, paths: Iterable[tuple[str, ...]]) -> None:
-        """Follows the thing behind a name; of a module, the attributes that the code takes."""
+    def _follow_paths(
+        self,
+        owner: Any,
+        kind: str,
+        key: Any,
+        start: Any,
+        name: str,
+        paths: Iterable[tuple[str, ...]],
+        route: Route | None,
+    ) -> bool:
+        """Follows the thing behind a name, unless it is an input, and tells which; of a module,
+        the attributes that the code takes."""
+        if paths and self._lift(owner, kind, key, start, route):
+            return False
         for path in paths:
-            thing, known = start, name
+            thing, known, steps = start, name, onward(route, owner, kind, key)
             for attribute in path:
                 if not isinstance(thing, types.ModuleType):
                     break
@@ -415,13 +536,20 @@ class References:
                     if not isinstance(thing, types.ModuleType):
                         thing = MISSING  # things of libraries do not change
                 else:
-                    get = partial(vars(thing).get, attribute, MISSING)
+                    module, get = thing, partial(vars(thing).get, attribute, MISSING)
                     thing = get()
+                    if steps:
+                        self._parents.setdefault(id(module), set()).add(steps[-1].owner)
+                    if self._lift(module, "attribute", attribute, thing, steps):
+                        thing = MISSING
+                        continue
                     self._require_same(get, thing)
+                    steps = onward(steps, module, "attribute", attribute)
                     if thing is MISSING:
                         self._refuse(f"it refers to {known!r}, which is not there")
             if thing is not MISSING:
-                self._follow(thing, known)
+                self._follow(thing, known, steps)
+        return True
 
     def _require_same(self, get: Callable, value: Any) -> None:
         """Compares what a function returns with an object of the user's, which may go."""
@@ -431,10 +559,10 @@ class References:
         else:
             self._same.append((get, value))
 
-    def _hold(self, thing: Any) -> None:
+    def _hold(self, thing: Any, route: Route | None) -> None:
         """Follows attributes from now on that the code may mean; operators at once."""
         kind: Any = thing if isinstance(thing, type) else type(thing)
-        self._holders.append((weakly(thing), set()))
+        self._holders.append((weakly(thing), set(), route))
         if not isinstance(thing, types.ModuleType):
             self._same.append((partial(getattr, kind, "__mro__"), kind.__mro__))
             if kind is not thing:
@@ -445,9 +573,9 @@ class References:
             is_plain: Any = is_plain_class.__wrapped__  # the class may have changed
             if not is_plain(kind) and not issubclass(kind, CONTAINERS):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
-            self._follow_attributes(thing, operators_of(kind))
+            self._follow_attributes(thing, operators_of(kind), None)
 
-    def _follow_attributes(self, thing: Any, names: set[str]) -> None:
+    def _follow_attributes(self, thing: Any, names: set[str], route: Route | None) -> None:
         """Follows attributes of an object, class, function or module of the user's."""
         hiding: list[Any] = []  # looks into the object's own namespace, which hides its class's
         nearer: set[str] = set()  # names in classes that hide others of a base
@@ -476,6 +604,11 @@ class References:
                     self._refuse(f"it asks for {name!r}, which is computed")
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
+                is_slot = value is not namespace[name]
+                steps = route if is_slot or not is_of_class else None
+                part = "slot" if is_slot else "attribute"
+                if self._lift(thing, part, name, value, steps):
+                    continue
                 self._require_same(get, value)
                 self._same += [
                     (partial(other, name, MISSING), MISSING)
@@ -483,7 +616,7 @@ class References:
                     if other(name, MISSING) is MISSING
                 ]
                 if isinstance(value, classmethod) and fun is not None and makes_object(fun):
-                    self._follow_attributes(type(thing), MADE_BY)
+                    self._follow_attributes(type(thing), MADE_BY, None)
                 if is_generated(fun):
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
                     continue
@@ -491,7 +624,8 @@ class References:
                 if is_there and self._may_run(fun, name in nearer):
                     is_method = isinstance(value, types.FunctionType | property) and is_of_class
                     owner = thing if is_method and not isinstance(thing, type) else None
-                    self._follow(value if fun is None else fun, name, owner)
+                    steps = onward(steps, thing, part, name)
+                    self._follow(value if fun is None else fun, name, steps, owner)
             if is_of_class:
                 nearer |= namespace.keys()
             else:
@@ -581,8 +715,29 @@ def elements_of(container: Any) -> list:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def ids_of(container: Any) -> list[int]:
-    return list(map(id, elements_of(container)))
+def keys_of(container: Any) -> list[Any] | None:
+    """The key of each element, None for a dict's own keys; None for other containers."""
+    if isinstance(container, list | tuple):
+        return [*range(len(container))]
+    is_plain = type(container) is dict and all([type(key) in (str, int) for key in container])
+    return [*[None] * len(container), *container] if is_plain else None
+
+
+def ids_of(container: Any, inputs: Collection[int]) -> list[int]:
+    """The identities of a container's elements, but for the inputs among them."""
+    if not inputs:
+        return list(map(id, elements_of(container)))
+    elements = [None if n in inputs else x for n, x in enumerate(elements_of(container))]
+    return list(map(id, elements))
+
+
+def onward(route: Route | None, owner: Any, kind: str, key: Any) -> Route | None:
+    return None if route is None else (*route, Step(id(owner), kind, key))
+
+
+def way_of(route: Route) -> tuple:
+    """A route that an equal function has, too."""
+    return tuple([(kind, key) for _, kind, key in route])
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:

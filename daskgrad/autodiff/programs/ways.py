@@ -12,6 +12,7 @@ from daskgrad.autodiff.programs.carried import Reads
 from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
+from daskgrad.autodiff.programs.references import recorded_on
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -19,6 +20,7 @@ from daskgrad.autodiff.programs.signatures import (
     has_changed,
     inputs_of,
 )
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.trees import LEAF, flatten, substitute, unflatten
@@ -58,19 +60,29 @@ class BatchProgram(NamedTuple):
     tally: list[int]
 
 
-def make_way(fun: Callable, layout: FlatArguments, signature: Signature, name: str) -> Way:
+def make_way(
+    fun: Callable,
+    layout: FlatArguments,
+    signature: Signature,
+    name: str,
+    watch: References | None = None,
+) -> Way:
     """Records a call, and writes its program; Unrecordable, or the model's own error."""
-    calls, examples, structure, _ = recorded_way(fun, layout, signature)
+    calls, examples, structure, _ = recorded_way(fun, layout, signature, watch)
     structure = LEAF if structure == LEAF else structure
     return Way(written(calls, name, examples), structure, layout.asked)
 
 
 def make_batch(
-    fun: Callable, layout: FlatArguments, signature: Signature, own: Sequence[int]
+    fun: Callable,
+    layout: FlatArguments,
+    signature: Signature,
+    own: Sequence[int],
+    watch: References,
 ) -> BatchProgram | None:
     """The program of many calls of one way that differ in the inputs ``own``; None if they take
     less time one by one, or return anything but a number and gradients of it."""
-    item, _, structure, active = recorded_way(fun, layout, signature)
+    item, _, structure, active = recorded_way(fun, layout, signature, watch)
     value, *gradients = item.outputs
     pairs = [(item.inputs[place].value, g) for place, g in zip(active, gradients, strict=True)]
     is_usual = structure == LEAF and isinstance(value_of(value), float)
@@ -92,12 +104,12 @@ def are_like(leaf: Any, gradient: Any) -> bool:
 
 
 def recorded_way(
-    fun: Callable, layout: FlatArguments, signature: Signature
+    fun: Callable, layout: FlatArguments, signature: Signature, watch: References | None
 ) -> tuple[CallList, list[Any], Any, list[int]]:
     """The calls of a call of the model, examples of its cotangents, its value's structure, and
-    which inputs are differentiated."""
+    which inputs are differentiated; the ``watch`` knows which leaves are references."""
     numbers = [layout.places[place] for place in signature.places]
-    structures = []
+    structures, count = [], layout.structure.num_leaves
     reads = Reads({place: type(layout.leaves[place]) for place in carried_places(signature)})
 
     def leaves_of_value(*boxes: Any) -> list[Any]:
@@ -107,9 +119,15 @@ def recorded_way(
         for place, number in enumerate(layout.places):
             if number is not None:  # an array may be passed twice
                 leaves[place] = traced[number]
-        args, kwargs = unflatten(layout.structure, leaves)
-        outputs, structure = flatten(fun(*args, **kwargs))
-        if has_changed(layout.structure, leaves, (args, kwargs)):
+        arguments, references = leaves[:count], leaves[count:]
+        args, kwargs = unflatten(layout.structure, arguments)
+        function, remade = fun, None
+        if watch is not None and references:
+            function, remade = recorded_on(fun, watch, references)
+        outputs, structure = flatten(function(*args, **kwargs))
+        if remade is not None:
+            remade.require_unchanged()
+        if has_changed(layout.structure, arguments, (args, kwargs)):
             raise Unrecordable("the model changes an object that is an argument")
         structures.append(structure)
         return outputs

@@ -9,8 +9,7 @@ import datetime
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.carried import TEXT
 from daskgrad.autodiff.programs.counters import count_up
 from daskgrad.autodiff.programs.purity import is_of_library
+from daskgrad.autodiff.programs.references import with_references
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
@@ -45,6 +45,7 @@ PAIR = flatten((0.0, 0.0))[1]
 FAILED = object()
 PLAIN_LEAVES = (np.number, np.bool_, *TEXT, datetime.date, datetime.timedelta, enum.Enum)
 MOST_KINDS = 256  # of arguments of one function
+memory_of = attrgetter("shape", "dtype", "strides")
 LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
 
 
@@ -145,6 +146,9 @@ class Whole(Programs):
             kinds: Any = []
             for arg in args:  # a loop takes less time than a comprehension, at every call
                 kinds.append(kind_of(arg, leaves))
+            now, count = self.watch, len(leaves)
+            if now is not None and now.inputs:
+                leaves += self.references(fun)
             if out is not None:
                 kinds.append(kind_of(out, []))
                 storage = [out] if type(out) is np.ndarray else flatten(out)[0]
@@ -153,7 +157,7 @@ class Whole(Programs):
             return otherwise()
         if self.looks:
             kinds += [leaf for leaf in leaves if isinstance(leaf, LOOKED_AT)]
-        kinds = tuple(kinds)
+        own, kinds = kinds, (*kinds, *map(memory_of, leaves[count:]))
         known = self._known.get(kinds)
         entry = None if known is None else known.entry
         if entry is not None and entry.reads:
@@ -177,11 +181,14 @@ class Whole(Programs):
             result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
+        if self.watch is not now:
+            leaves[count:] = self.references(fun)
+            kinds = (*own, *map(memory_of, leaves[count:]))
         if not are_unchanged(args, kinds, leaves):
             self.impurity = "it changes its arguments"
             return result
         if kinds not in self._known and len(self._known) < MOST_KINDS:
-            self._known[kinds] = self._find(fun, args, leaves, out, result)
+            self._known[kinds] = self._find(fun, args, leaves, count, out, result)
         known = self._known.get(kinds)
         entry = None if known is None else self.finest(known.entry, leaves)
         if known is None or entry is None:
@@ -195,8 +202,8 @@ class Whole(Programs):
                 return result
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
-            layout = partial(fun.layout, args)
-            self._count(fun.recorded(least), entry, layout, outputs, None, seconds, path)
+            layout = with_references(fun.layout(args), leaves[count:])
+            self._count(fun.recorded(least), entry, lambda: layout, outputs, None, seconds, path)
         return result
 
     def _by_program(
@@ -240,12 +247,13 @@ class Whole(Programs):
         return None
 
     def _find(
-        self, fun: Any, args: tuple, leaves: Sequence[Any], out: Any, result: Any
+        self, fun: Any, args: tuple, leaves: Sequence[Any], count: int, out: Any, result: Any
     ) -> KnownArguments | None:
-        """The entry and inputs of arguments like these, if programs may take them."""
+        """The entry and inputs of arguments like these, with so many leaves, if programs may take
+        them."""
         if out is not None and flatten(out)[1] != flatten(result[1])[1]:
             return None
-        layout = fun.layout(args)
+        layout = with_references(fun.layout(args), leaves[count:])
         signature = signature_of(layout, self.looks)
         entry = self.known_entry(signature)
         if entry is None or signature is None:

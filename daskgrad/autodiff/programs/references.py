@@ -1,0 +1,212 @@
+"""References as inputs: large arrays to which a function refers are read at each call.
+
+``watch`` finds the routes that lead to them from the function: variables, globals, attributes,
+elements. To record a call, all that lies on these routes is made anew, with boxes at their ends;
+nobody else sees it.
+"""
+
+import types
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.counters import NotedInt
+from daskgrad.autodiff.programs.signatures import slots_of
+from daskgrad.autodiff.programs.watch import MISSING, References, Step, content_of, way_of
+from daskgrad.autodiff.tape.traced_call import FlatArguments
+from daskgrad.autodiff.values.locks import Lock
+
+SYNTAX = {
+    "cell": "{}.__closure__[{!r}].cell_contents",
+    "element": "{}[{!r}]",
+    "attribute": "{}.__dict__[{!r}]",
+    "slot": "getattr({}, {!r})",
+    "part": "getattr({}, {!r})",  # of a function, method, partial or model
+}
+MOST_READERS = 1024
+GONE = (AttributeError, LookupError, TypeError, ValueError)  # of a route
+
+
+def references_of(fun: Any, watch: References) -> list[np.ndarray] | None:
+    """The arrays to which a function refers that are inputs; None if one is there no more."""
+    if not watch.inputs:
+        return []
+    try:
+        arrays = reader_of(tuple(map(way_of, watch.inputs)))(fun)
+    except GONE:
+        return None
+    return arrays if all([type(array) is np.ndarray for array in arrays]) else None
+
+
+class Referred:
+    """What a function referred to when its program ran; nobody writes into these arrays while this
+    lives."""
+
+    __slots__ = ("_arrays", "_fun", "_lock", "_watch")
+
+    def __init__(self, watch: References, fun: Any, arrays: Sequence[Any]):
+        self._watch, self._fun, self._arrays, self._lock = watch, fun, arrays, Lock(arrays)
+
+    def has_changed(self) -> bool:
+        """Whether it refers to something else by now."""
+        arrays = references_of(self._fun, self._watch)
+        is_same = arrays is not None and all(map(is_, arrays, self._arrays))
+        return not is_same or self._watch.has_changed()
+
+
+@lru_cache(MOST_READERS)
+def reader_of(ways: Sequence[tuple]) -> Callable[[Any], list[Any]]:
+    """A function that reads what is at the ends of ways, which start at its argument."""
+    names: dict[tuple, str] = {(): "fun"}
+    lines: list[str] = []
+
+    def text(way: tuple) -> str:
+        kind, key = way[-1]
+        return SYNTAX[kind].format(name(way[:-1]), key)
+
+    def name(way: tuple) -> str:
+        if way not in names:
+            line = text(way)
+            names[way] = f"v{len(names)}"
+            lines.append(f"    {names[way]} = {line}")
+        return names[way]
+
+    ends = ", ".join(map(text, ways))
+    namespace: dict[str, Any] = {}
+    exec("\n".join(["def read(fun):", *lines, f"    return [{ends}]"]), namespace)
+    return namespace["read"]
+
+
+def with_references(layout: FlatArguments, arrays: Sequence[Any]) -> FlatArguments:
+    """The arguments of a call, and the arrays to which its function refers."""
+    if not arrays:
+        return layout
+    leaves, places = [*layout.leaves, *arrays], [*layout.places, *[None] * len(arrays)]
+    return layout._replace(leaves=leaves, places=places)
+
+
+def recorded_on(fun: Any, watch: References, arrays: Sequence[Any]) -> tuple[Any, "Remade"]:
+    """A function that refers to other things in place of its inputs."""
+    base = getattr(fun, "daskgrad_pushed", (fun,))[0]
+    if watch.of() is not base:  # but of an equal function
+        settings = watch.room, True, watch.ran, watch.least, watch.constants
+        other = References(base, *settings)
+        if list(map(way_of, other.inputs)) != list(map(way_of, watch.inputs)):
+            raise Unrecordable("an equal function refers to other arrays")
+        watch = other
+    if len(arrays) != len(watch.inputs):
+        raise Unrecordable("it refers to other arrays by now")
+    remade = Remade(watch, arrays)
+    function = remade.of(base)
+    return (function if base is fun else fun.of_function(function)), remade
+
+
+class Remade:
+    """What a function is made of, made anew with other things in place of its inputs."""
+
+    def __init__(self, watch: References, inputs: Sequence[Any]):
+        self._number_of, self._remade, self._inputs = watch.number_of, watch.remade, inputs
+        self._made: dict[int, Any] = {}
+        self._cells: dict[int, types.CellType] = {}
+        self._before: list[tuple[dict | list, dict | list, dict | list]] = []
+
+    def of(self, thing: Any) -> Any:
+        """A thing anew; itself, if it does not lead to an input."""
+        if id(thing) not in self._remade or id(thing) in self._made:
+            return self._made.get(id(thing), thing)
+        kind: Any = type(thing)
+        if kind is types.FunctionType:
+            return self._function(thing)
+        if kind is list:
+            self._made[id(thing)] = made = []
+            made += [self._part(thing, "element", n, x) for n, x in enumerate(thing)]
+            self._note(thing, made)
+        elif kind is dict:
+            self._made[id(thing)] = made = {}
+            made |= {key: self._part(thing, "element", key, x) for key, x in thing.items()}
+            self._note(thing, made)
+        elif isinstance(thing, tuple):
+            parts = [self._part(thing, "element", n, x) for n, x in enumerate(thing)]
+            made = tuple(parts) if kind is tuple else kind._make(parts)
+        elif isinstance(thing, types.MethodType):
+            made = types.MethodType(self.of(thing.__func__), self.of(thing.__self__))
+        elif kind is partial:
+            made = partial(self.of(thing.func), *self.of(thing.args), **self.of(thing.keywords))
+        elif hasattr(thing, "model"):
+            made = kind(thing.model._replace(fun=self.of(thing.model.fun)))
+        else:
+            made = self._object(thing)
+        self._made[id(thing)] = made
+        return made
+
+    def _part(self, owner: Any, kind: str, key: Any, part: Any) -> Any:
+        number = self._number_of(Step(id(owner), kind, key))
+        return self.of(part) if number is None else self._inputs[number]
+
+    def _function(self, fun: types.FunctionType) -> Any:
+        """A function with variables of its own, and globals that others of its module share."""
+        names = self._namespace(fun.__globals__)
+        if id(fun) in self._made:  # it is among these
+            return self._made[id(fun)]
+        cells = [self._cells.setdefault(id(x), types.CellType()) for x in fun.__closure__ or ()]
+        made = types.FunctionType(fun.__code__, names, fun.__name__, None, tuple(cells) or None)
+        self._made[id(fun)] = made
+        made.__defaults__ = self.of(fun.__defaults__)
+        made.__kwdefaults__ = self.of(fun.__kwdefaults__)
+        made.__module__, made.__qualname__ = fun.__module__, fun.__qualname__
+        vars(made).update(vars(fun))
+        for number, (old, new) in enumerate(zip(fun.__closure__ or (), cells, strict=True)):
+            content = content_of(old)
+            if content is not MISSING:
+                new.cell_contents = self._part(fun, "cell", number, content)
+        return made
+
+    def _namespace(self, names: dict[str, Any]) -> dict[str, Any]:
+        made = self._made.get(id(names))
+        if made is None:
+            made = self._made[id(names)] = dict(names)
+            for name, thing in list(names.items()):
+                made[name] = self._part(names, "element", name, thing)
+            self._note(names, made)
+        return made
+
+    def _object(self, thing: Any) -> Any:
+        kind: Any = type(thing)
+        is_module = isinstance(thing, types.ModuleType)
+        made = object.__new__(kind) if not (is_module or kind is types.SimpleNamespace) else None
+        if made is None:
+            made = types.ModuleType(thing.__name__) if is_module else types.SimpleNamespace()
+        self._made[id(thing)] = made
+        for name, part in getattr(thing, "__dict__", {}).items():
+            vars(made)[name] = self._part(thing, "attribute", name, part)
+        for name in () if is_module else slots_of(kind):
+            if hasattr(thing, name):
+                part = self._part(thing, "slot", name, getattr(thing, name))
+                object.__setattr__(made, name, part)
+        if hasattr(made, "__dict__"):
+            self._note(vars(thing), vars(made))
+        return made
+
+    def _note(self, old: Any, made: Any) -> None:
+        self._before.append((old, made, made.copy()))
+
+    def require_unchanged(self) -> None:
+        """Raises if the function has changed a list, dict or object that was made anew; what it has
+        counted goes to the things themselves."""
+        for old, made, before in self._before:
+            parts = parts_of(made), parts_of(before)
+            changes = [(key, x, y) for (key, x), (_, y) in zip(*parts, strict=False) if x is not y]
+            if len(made) != len(before) or (type(made) is dict and [*made] != [*before]):
+                raise Unrecordable("it changes a list, dict or object to which it refers")
+            for key, x, y in changes:
+                if not type(x) is type(y) is NotedInt:
+                    raise Unrecordable(f"it changes {key!r}, to which it refers")
+                old[key] = x
+
+
+def parts_of(container: dict | list) -> list[tuple[Any, Any]]:
+    return list(container.items() if isinstance(container, dict) else enumerate(container))
