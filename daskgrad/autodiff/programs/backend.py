@@ -16,8 +16,9 @@ import numpy as np
 
 from daskgrad.autodiff import tape
 from daskgrad.autodiff.programs.blocks import is_batched, trace_block
+from daskgrad.autodiff.programs.references import kind_of_reference
 from daskgrad.autodiff.programs.store import Programs
-from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_rule
+from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_input, is_rule
 from daskgrad.autodiff.tape.questions import answer
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
 from daskgrad.autodiff.values.carriers import kept_or_made
@@ -29,6 +30,7 @@ MOST_BYTES = 2**27  # of sent models, and of arrays to which functions referred 
 
 _sent: dict[Any, tuple[Programs, int]] = {}  # with the bytes of the model
 _defined: dict[Any, tuple[list, Programs]] = {}  # with all that the key names by identity
+_firsts: dict[Any, tuple[list, tuple]] = {}  # keys of the first functions of a layout
 _here: dict[Any, "OfObjects"] = {}  # by identity: equal objects may differ
 
 
@@ -79,17 +81,38 @@ def prepare(
         return CompiledModel(fun, make())
     maker = Key()
     key = maker.of(base), *options
+    programs = shared_programs(base, options, key, make) if maker.has_inputs else None
+    return CompiledModel(fun, programs or own_programs(base, options, maker, key, make))
+
+
+def shared_programs(
+    base: Any, options: Sequence[Any], key: tuple, make: Callable[..., Programs]
+) -> Programs | None:
+    """The programs of functions that differ in the arrays and numbers alone to which they refer;
+    None for the first of them, and if these are no inputs."""
+    maker = Key(by_layout=True)
+    layout = maker.of(base), *options, "shared"
+    _, first = kept_or_made(_firsts, layout, lambda: (maker.held, key), MOST_MODELS)
+    if first == key:
+        return None
+    programs = own_programs(base, options, maker, layout, partial(make, is_shared=True))
+    return None if programs.impurity else programs
+
+
+def own_programs(
+    base: Any, options: Sequence[Any], maker: "Key", key: tuple, make: Callable[..., Programs]
+) -> Programs:
+    """The programs of a function with a key."""
     if not maker.owners:
-        made = kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)
-        return CompiledModel(fun, made[1])
+        return kept_or_made(_defined, key, lambda: (maker.held, make()), MOST_MODELS)[1]
     try:
-        return CompiledModel(fun, programs_of(base, maker, key, make))
+        return programs_of(base, maker, key, make)
     except TypeError:  # there are no weak references to something that it refers to
         maker.owners = [base]
     try:
-        return CompiledModel(fun, programs_of(base, maker, (id(base), *options), make))
+        return programs_of(base, maker, (id(base), *options), make)
     except TypeError:
-        return CompiledModel(fun, make())
+        return make()
 
 
 def programs_of(base: Any, maker: "Key", key: tuple, make: Callable[[], Programs]) -> Programs:
@@ -125,10 +148,12 @@ class Key:
     and partials that refer to constants.
 
     ``held``: things that a key names by identity; ``owners``: objects that it names so, and does
-    not keep alive.
+    not keep alive; ``has_inputs``: whether there are arrays and floating-point numbers, which it
+    names by their types and layouts if ``by_layout``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, by_layout: bool = False) -> None:
+        self._by_layout, self.has_inputs = by_layout, False
         self.held: list[Any] = []
         self.owners: list[Any] = []
         self._left = MOST_PARTS
@@ -138,6 +163,10 @@ class Key:
         kind = type(value)
         if kind in (bool, int, str, bytes, type(None)):
             return kind, value
+        if is_input(value, 0):
+            self.has_inputs = True
+            if self._by_layout:
+                return kind, kind_of_reference(value)
         if kind in (float, complex):
             return kind, repr(value)  # 0.0 and -0.0 are equal
         if isinstance(value, np.generic | np.ndarray) and kind in (np.ndarray, value.dtype.type):

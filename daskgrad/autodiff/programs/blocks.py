@@ -15,6 +15,7 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.purity import is_plain_class
+from daskgrad.autodiff.programs.references import refers_to_others
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
@@ -89,7 +90,11 @@ class KnownItems:
     def are_current(self) -> bool:
         """Whether nothing has changed to which the model refers."""
         watch = self._watch
-        return watch is None or (watch is self._programs.watch and not watch.has_changed())
+        if watch is None:
+            return True
+        if watch is not self._programs.watch or watch.has_changed():
+            return False
+        return not any([group.refers_to_others() for group in self._groups.values()])
 
     @property
     def are_for_the_tape(self) -> bool:
@@ -286,6 +291,7 @@ class ItemGroup:
         self._programs.look_at(self._fun)
         passed, layout = call.layout(), self._programs.layout_of(self._fun, call)
         self.watch = self._programs.watch
+        self._references = self._programs.references(self._fun)
         self._signature = signature_of(layout, looks, in_sum=True) if arrays else None
         self._origins = {
             place: origin
@@ -298,6 +304,12 @@ class ItemGroup:
         at = {place: number for number, place in enumerate(places)}
         self._own = [(at[n], *origin) for n, origin in self._origins.items() if n in at]
         self.serves_sizes = self._signature_for(kind) == self._signature
+
+    def refers_to_others(self) -> bool:
+        """Whether the model refers to other inputs by now."""
+        return bool(self._references) and refers_to_others(
+            self._fun, self._programs.watch, self._references
+        )
 
     def _signature_for(self, kind: Kind) -> Signature | None:
         if self._signature is None:

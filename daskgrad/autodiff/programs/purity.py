@@ -72,7 +72,7 @@ COUNTS = ("+=", "-=")
 OF_ATTRIBUTE = ("LOAD_FAST", "COPY", "LOAD_ATTR", None, "BINARY_OP", "SWAP", "STORE_ATTR")
 OF_GLOBAL = ("LOAD_GLOBAL", None, "BINARY_OP", "STORE_GLOBAL")
 CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT")
-DYNAMIC = ("__getattr__", "__getattribute__")
+DYNAMIC = ("__getattr__", "__getattribute__", "__del__")
 OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 Paths = dict[str, set[tuple[str, ...]]]

@@ -8,15 +8,24 @@ nobody else sees it.
 import types
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.programs.boxes import Unrecordable
+from daskgrad.autodiff.programs.boxes import GETITEM, Unrecordable
+from daskgrad.autodiff.programs.calls import CallList, calls_in
 from daskgrad.autodiff.programs.counters import NotedInt
 from daskgrad.autodiff.programs.signatures import slots_of
-from daskgrad.autodiff.programs.watch import MISSING, References, Step, content_of, way_of
+from daskgrad.autodiff.programs.watch import (
+    INPUTS,
+    MISSING,
+    SMALL,
+    References,
+    Step,
+    content_of,
+    way_of,
+)
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.locks import Lock
 
@@ -31,31 +40,44 @@ MOST_READERS = 1024
 GONE = (AttributeError, LookupError, TypeError, ValueError)  # of a route
 
 
-def references_of(fun: Any, watch: References) -> list[np.ndarray] | None:
-    """The arrays to which a function refers that are inputs; None if one is there no more."""
+def references_of(fun: Any, watch: References) -> list[Any] | None:
+    """The arrays and numbers to which a function refers that are inputs; None if one is there no
+    more."""
     if not watch.inputs:
         return []
     try:
-        arrays = reader_of(tuple(map(way_of, watch.inputs)))(fun)
+        values = reader_of(tuple(map(way_of, watch.inputs)))(fun)
     except GONE:
         return None
-    return arrays if all([type(array) is np.ndarray for array in arrays]) else None
+    return values if INPUTS.issuperset(map(type, values)) else None
+
+
+def refers_to_others(fun: Any, watch: References, values: Sequence[Any]) -> bool:
+    """Whether a function refers to other inputs than these by now."""
+    others = references_of(fun, watch)
+    return others is None or not all(map(is_, others, values))
+
+
+memory_of = attrgetter("shape", "dtype", "strides")
+
+
+def kind_of_reference(value: Any) -> Any:
+    """The facts of an input for which a program is made."""
+    return memory_of(value) if type(value) is np.ndarray else type(value)
 
 
 class Referred:
     """What a function referred to when its program ran; nobody writes into these arrays while this
     lives."""
 
-    __slots__ = ("_arrays", "_fun", "_lock", "_watch")
+    __slots__ = ("_fun", "_lock", "_values", "_watch")
 
-    def __init__(self, watch: References, fun: Any, arrays: Sequence[Any]):
-        self._watch, self._fun, self._arrays, self._lock = watch, fun, arrays, Lock(arrays)
+    def __init__(self, watch: References, fun: Any, values: Sequence[Any]):
+        self._watch, self._fun, self._values, self._lock = watch, fun, values, Lock(values)
 
     def has_changed(self) -> bool:
         """Whether it refers to something else by now."""
-        arrays = references_of(self._fun, self._watch)
-        is_same = arrays is not None and all(map(is_, arrays, self._arrays))
-        return not is_same or self._watch.has_changed()
+        return self._watch.has_changed() or refers_to_others(self._fun, self._watch, self._values)
 
 
 @lru_cache(MOST_READERS)
@@ -105,6 +127,35 @@ def recorded_on(fun: Any, watch: References, arrays: Sequence[Any]) -> tuple[Any
     return (function if base is fun else fun.of_function(function)), remade
 
 
+class Folded(Unrecordable):
+    """A call takes nothing but references, at the ends of these ways: a program in which they are
+    constants need not run it."""
+
+    def __init__(self, ways: Sequence[tuple]):
+        super().__init__("it computes something from its references alone")
+        self.ways = ways
+
+
+def require_used(calls: CallList, watch: References, first: int) -> None:
+    """Raises ``Folded`` if a call takes nothing but references, none of which has changed yet, and
+    that are small enough to be compared; ``first``: the number of the first of them among the
+    inputs."""
+    if watch.least != SMALL:
+        return
+    inputs = calls.inputs[first : len(calls.inputs) - calls.seed_count]
+    origins = {call: {number} for number, call in enumerate(inputs)}
+    numbers = set[int]()
+    for call in calls.calls:
+        parts = [origins.get(part) for part in calls_in((call.args, call.kwargs))]
+        if parts and None not in parts:
+            origins[call] = set().union(*filter(None, parts))
+            if call.fun is not GETITEM and getattr(call.value, "base", None) is None:
+                numbers |= origins[call]  # else it is a view or a number, which takes no time
+    ways = [way_of(watch.inputs[number]) for number in sorted(numbers)]
+    if ways and sum([inputs[number].value.nbytes for number in numbers]) <= watch.left:
+        raise Folded(ways)
+
+
 class Remade:
     """What a function is made of, made anew with other things in place of its inputs."""
 
@@ -119,6 +170,7 @@ class Remade:
         if id(thing) not in self._remade or id(thing) in self._made:
             return self._made.get(id(thing), thing)
         kind: Any = type(thing)
+        made: Any
         if kind is types.FunctionType:
             return self._function(thing)
         if kind is list:
@@ -205,7 +257,7 @@ class Remade:
             for key, x, y in changes:
                 if not type(x) is type(y) is NotedInt:
                     raise Unrecordable(f"it changes {key!r}, to which it refers")
-                old[key] = x
+                old[key] = NotedInt.of(int(old[key]) + int(x) - int(y), x.notes, x.thread)
 
 
 def parts_of(container: dict | list) -> list[tuple[Any, Any]]:

@@ -1,7 +1,7 @@
 """Signatures: the calls that one program serves, and when their results are the same."""
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import is_
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ def carried_places(signature: Signature) -> list[int]:
     return [place for place, kind in enumerate(signature.key[-1]) if is_carried(kind)]
 
 
-def with_read(signature: Signature, read: dict[int, tuple | None]) -> Signature | None:
+def with_read(signature: Signature, read: Mapping[int, tuple | None]) -> Signature | None:
     """The signature of calls that have these constants at these places."""
     *parts, kinds = signature.key
     kinds = tuple([read.get(place, kind) for place, kind in enumerate(kinds)])

@@ -26,7 +26,7 @@ from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
-from daskgrad.autodiff.programs.references import Referred, references_of, with_references
+from daskgrad.autodiff.programs.references import Folded, Referred, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     READABLE,
     Signature,
@@ -91,23 +91,29 @@ class Programs:
     """The programs of one function, by signature; it does not keep the function alive.
 
     A model that nobody vouches for has programs only if its code is pure; if the text does not say
-    so (``by_path``), what runs of it.
+    so (``by_path``), what runs of it. ``is_shared``: functions that refer to other arrays and
+    numbers have the same programs, whose inputs these are.
     """
 
-    def __init__(self, is_vouched: bool = True) -> None:
-        self._is_vouched = is_vouched
+    def __init__(self, is_vouched: bool = True, is_shared: bool = False) -> None:
+        self._is_vouched, self.is_shared = is_vouched, is_shared
         self.price = CALLS  # of a program, in calls of the tape
         self.cold_calls = 0  # before the model's code was read
         self._cold = 0 if is_vouched else COLD  # calls to come before that
         self._patience = 1  # calls
         self._seconds = 0.0  # of the quickest of these calls
         self.looks = False  # whether the model looks at integers of NumPy's
-        self._smallest: float = SMALL  # bytes of arrays to which it refers and that are no inputs
+        # bytes of arrays to which it refers and that are no inputs; less if they have changed
+        self._smallest: float = 0 if is_shared else SMALL
+        self._lowest = 0
+        self._constants: frozenset[Any] = frozenset()  # larger ones, by their ways
         self.impurity_of_path: str | None = None  # the latest one that was judged
         self._start(None)
 
     def _start(self, watch: References | None) -> None:
         self.impurity: str | None = None  # why there are no programs
+        if self.is_shared and watch is not None and watch.has_constants:
+            self.impurity = "it refers to arrays or numbers that are no inputs"
         self.by_path = watch is not None and bool(self._impurity(watch)) and not self._is_vouched
         self._entries: dict[Any, Entry] = {}
         self._followed: set[Any] = set()  # structures of arguments
@@ -199,22 +205,25 @@ class Programs:
         """Drops all programs if a reference of the function has changed. Other threads compile
         nothing before all is known."""
         if again or self.watch is None or self.watch.has_changed():
-            is_new = self.watch is None or any([entry.ways for entry in self._entries.values()])
+            is_new = self.watch is None or self.has_programs()
+            if self.watch is not None and is_new and self._smallest == SMALL and not again:
+                self._smallest, self._constants = self._lowest, frozenset()
             self._patience = 1 if is_new else min(2 * self._patience, LONGEST)
             if not self._is_vouched:  # its references may change at each call
                 self._cold = max(self._cold, self._patience - 1)
-            self._start(self._watch_over(fun))
+            self._start(self.watch_over(fun))
 
-    def _watch_over(self, fun: Callable, ran: Ran | None = None) -> References:
+    def watch_over(self, fun: Callable, ran: Ran | None = None) -> References:
         """A watch over the function's references; large arrays among them are inputs, and all
         arrays if there are too many to compare them."""
         base = pushed_function(fun)
         room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
         least = self._smallest if base is fun or hasattr(fun, "of_function") else math.inf
-        watch = References(base, room, self._is_vouched, ran, least)
+        settings = base, room, self._is_vouched, ran
+        watch = References(*settings, least, self._constants)
         if watch.is_long and least < math.inf:
-            watch = References(base, room, self._is_vouched, ran, 0)
-        return References(base, room, self._is_vouched, ran, math.inf) if watch.is_torn else watch
+            watch = References(*settings, self._lowest, self._constants)
+        return References(*settings, math.inf) if watch.is_torn else watch
 
     def _impurity(self, watch: References) -> str | None:
         """Why calls may differ though no reference has changed."""
@@ -290,7 +299,7 @@ class Programs:
         assert before is not None
         assert path.ran is not None
         ran = path.ran if before.ran is None else merge(dict(before.read), path.ran)
-        watch = self._watch_over(fun, ran)
+        watch = self.watch_over(fun, ran)
         followed, self._followed = self._followed, set()
         for other in (entry, *[other for other in self._entries.values() if other.ways]):
             self._follow_arguments(other.signature, watch)
@@ -402,7 +411,9 @@ class Programs:
                     finer.calls = self.price
                     self._count(fun, finer, layout_of, outputs, tape, seconds, path)
             elif is_refused and entry.watch.inputs and not self.has_programs():
-                self._smallest = math.inf  # their content decides something: they are compared
+                if self._constants <= entry.watch.constants:  # their content decides something
+                    is_lowest = entry.watch.least < SMALL
+                    self._smallest, self._lowest = (SMALL if is_lowest else math.inf), SMALL
                 self.look_at(fun, again=True)
             elif is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True
@@ -443,6 +454,9 @@ class Programs:
                 )
         except NotYet:
             return None
+        except Folded as error:
+            self._constants |= {*error.ways}
+            return str(error)
         except Read as error:
             entry.reads = error.places
             if not entry.ways:

@@ -50,6 +50,7 @@ MOST = 256  # comparisons before each call of a model that nobody vouched for
 ELEMENTS = 8  # of a list or dict, which are compared as quickly as a few attributes
 MOST_INPUTS = 4096  # that are no arguments
 KINDS = "fciub"  # of dtypes
+INPUTS = {np.ndarray, float, complex, np.float64, np.float32, np.complex128}
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
@@ -69,6 +70,15 @@ OF_CLASSES = (
     types.GetSetDescriptorType,
     type(vars(namedtuple("Pair", "x"))["x"]),
 )
+
+
+def is_input(value: Any, least: float) -> bool:
+    """Whether programs may take a thing as an input: an array of more bytes, or a floating-point
+    number if no array is too small."""
+    kind = type(value)
+    if kind is not np.ndarray:
+        return kind in INPUTS and not least
+    return value.dtype.kind in KINDS and value.nbytes > least and not is_read_only(value)
 
 
 def layout_of(array: Any) -> tuple:
@@ -105,8 +115,9 @@ class References:
     did not run may have run in another thread: all of it counts, and all to which it refers.
 
     ``inputs``: the routes to arrays of more bytes than ``least``, which are not compared, but for
-    the ``constants`` among them; ``remade``: the things on these routes, which a recording makes
-    anew. ``outer``: the walk that has come to the function of a model, on a ``route``.
+    the ``constants`` among them, named by their ways; ``remade``: the things on these routes, which
+    a recording makes anew. ``outer``: the walk that has come to the function of a model, on a
+    ``route``.
     """
 
     def __init__(
@@ -116,7 +127,7 @@ class References:
         is_vouched: bool = False,
         ran: Ran | None = None,
         least: float = SMALL,
-        constants: Collection[Any] = (),
+        constants: frozenset[Any] = frozenset(),
         outer: "References | None" = None,
         route: Route | None = (),
     ):
@@ -132,7 +143,8 @@ class References:
         self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
-        self._room, self._stops = room, not is_vouched
+        self.left, self._stops = room, not is_vouched
+        self.has_constants = False  # arrays and numbers that are no inputs
         self.is_doubtful = False  # somebody vouched for impure code that it calls
         self._functions = 0
         self.names: set[str] = set()  # attributes that the code may mean
@@ -205,12 +217,10 @@ class References:
 
     def _lift(self, owner: Any, kind: str, key: Any, value: Any, route: Route | None) -> bool:
         """Whether a part of a thing is an input, which is read at each call."""
-        if route is None or type(value) is not np.ndarray or value.dtype.kind not in KINDS:
-            return False
-        if value.nbytes <= self.least or is_read_only(value):
+        if route is None or not is_input(value, self.least):
             return False
         step = Step(id(owner), kind, key)
-        if way_of((*route, step)) in self.constants:
+        if way_of((*route, step)) in self.constants and value.nbytes <= self.left:
             return False
         if step not in self._numbers:
             self._numbers[step] = len(self.inputs)
@@ -260,7 +270,7 @@ class References:
                 self._follow_attributes(holder(), names, route)
             if self._unrun:
                 unrun, self._unrun = tuple(self._unrun), []
-                inner = References(unrun, self._room, outer=self, route=None)  # type: ignore[arg-type]
+                inner = References(unrun, self.left, outer=self, route=None)  # type: ignore[arg-type]
                 self._include(inner)
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
@@ -316,6 +326,7 @@ class References:
         if kind is types.FunctionType:
             owners = self._owners.setdefault(thing.__code__, [])
             owners.append(None if owner is None else weakly(owner))
+        self.has_constants |= is_input(thing, 0)
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
@@ -340,8 +351,8 @@ class References:
             for part in ("func", "args", "keywords"):
                 self._follow(getattr(thing, part), name, onward(route, thing, "part", part))
         elif isinstance(thing, types.MethodType):
-            known, part = thing.__func__.__name__, onward(route, thing, "part", "__func__")
-            self._follow(thing.__func__, known, part, thing.__self__)
+            known, steps = thing.__func__.__name__, onward(route, thing, "part", "__func__")
+            self._follow(thing.__func__, known, steps, thing.__self__)
             self._follow(thing.__self__, known, onward(route, thing, "part", "__self__"))
         elif isinstance(thing, types.FunctionType):
             self._follow_function(thing, route)
@@ -379,16 +390,14 @@ class References:
         self._equal.append((is_same, True))
         ran = None if is_vouched else self.ran
         route = onward(onward(route, model, "part", "model"), model, "part", "fun")
-        if route is not None:
-            self._parents.setdefault(id(fun), set()).add(id(model))
         settings = self.least, self.constants, self, route
-        inner = References(fun, self._room, is_vouched, ran, *settings)
+        inner = References(fun, self.left, is_vouched, ran, *settings)
         self._include(inner)
         return self._refuse(None if is_vouched else inner.impurity)
 
     def _include(self, inner: "References") -> None:
         """Watches what another walk has found."""
-        self._room = inner._room
+        self.left = inner.left
         self.names |= inner.names  # of its arguments, which are followed outside
         self._asked |= inner._asked
         self._same += inner._same
@@ -396,6 +405,7 @@ class References:
         self._equal += inner._equal
         merge(self.read, inner.read)
         self._globals += inner._globals
+        self.has_constants |= inner.has_constants
         self._kept.append(inner)
         self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
 
@@ -406,18 +416,18 @@ class References:
         if array.nbytes > SMALL:
             if is_read_only(array):
                 return None
-            if array.nbytes > self._room:
+            if array.nbytes > self.left:
                 return self._refuse(
                     f"it refers to the array {name!r}, of {array.nbytes:,} bytes, which may change "
                     f"in place: pass it as an argument"
                 )
-            self._room -= array.nbytes
+            self.left -= array.nbytes
         return self._equal.append((array.tobytes, array.tobytes()))
 
     def _follow_container(self, thing: Any, name: str, route: Route | None) -> None:
         kind = type(thing)
         elements = elements_of(thing)
-        keys = keys_of(thing)
+        keys = keys_within(thing)
         if keys is None:
             self._follow_all(elements, name)
         inputs = {
@@ -715,7 +725,7 @@ def elements_of(container: Any) -> list:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def keys_of(container: Any) -> list[Any] | None:
+def keys_within(container: Any) -> list[Any] | None:
     """The key of each element, None for a dict's own keys; None for other containers."""
     if isinstance(container, list | tuple):
         return [*range(len(container))]

@@ -12,7 +12,7 @@ from daskgrad.autodiff.programs.carried import Reads
 from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
-from daskgrad.autodiff.programs.references import recorded_on
+from daskgrad.autodiff.programs.references import recorded_on, require_used
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -136,6 +136,8 @@ def recorded_way(
     active = [order[number] for number in sorted(order)]
     inputs = inputs_of(layout, signature)
     calls, examples = reads.of(lambda: record(leaves_of_value, inputs, active, layout.asked))
+    if watch is not None and watch.inputs:
+        require_used(calls, watch, len(inputs) - len(watch.inputs))
     if not getattr(fun, "has_value", True):  # and no pullback
         others = unused(calls)
         outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)

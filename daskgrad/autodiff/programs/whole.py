@@ -9,7 +9,7 @@ import datetime
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.carried import TEXT
 from daskgrad.autodiff.programs.counters import count_up
 from daskgrad.autodiff.programs.purity import is_of_library
-from daskgrad.autodiff.programs.references import with_references
+from daskgrad.autodiff.programs.references import kind_of_reference, with_references
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
@@ -45,7 +45,6 @@ PAIR = flatten((0.0, 0.0))[1]
 FAILED = object()
 PLAIN_LEAVES = (np.number, np.bool_, *TEXT, datetime.date, datetime.timedelta, enum.Enum)
 MOST_KINDS = 256  # of arguments of one function
-memory_of = attrgetter("shape", "dtype", "strides")
 LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
 
 
@@ -157,7 +156,7 @@ class Whole(Programs):
             return otherwise()
         if self.looks:
             kinds += [leaf for leaf in leaves if isinstance(leaf, LOOKED_AT)]
-        own, kinds = kinds, (*kinds, *map(memory_of, leaves[count:]))
+        own, kinds = kinds, (*kinds, *map(kind_of_reference, leaves[count:]))
         known = self._known.get(kinds)
         entry = None if known is None else known.entry
         if entry is not None and entry.reads:
@@ -183,7 +182,7 @@ class Whole(Programs):
         self.look_at(fun)
         if self.watch is not now:
             leaves[count:] = self.references(fun)
-            kinds = (*own, *map(memory_of, leaves[count:]))
+            kinds = (*own, *map(kind_of_reference, leaves[count:]))
         if not are_unchanged(args, kinds, leaves):
             self.impurity = "it changes its arguments"
             return result

@@ -1,7 +1,8 @@
 """Explain: the program of a compiled model, or why there is none."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.counters import counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import Program
+from daskgrad.autodiff.programs.references import Folded, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     carried_places,
@@ -27,6 +29,7 @@ from daskgrad.autodiff.programs.signatures import (
     signature_of,
     with_read,
 )
+from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
 from daskgrad.autodiff.tape.boxes import advice_about
@@ -36,6 +39,8 @@ from daskgrad.autodiff.values.descriptions import Report, describe
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.delayed import as_model
 from daskgrad.graph.nodes import Node
+
+NOTHING: Mapping[int, Any] = {}
 
 
 def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
@@ -87,9 +92,11 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
     """The state of a program, its lines, and a line about sums; Unrecordable if there is none."""
     require_compiled(made)
     leaves, structure = flatten((args, kwargs))
-    layout = opened_layout(FlatArguments(leaves, structure, numbers_of(leaves)))
     backend: Any = registry.load(made.backend)
     programs = backend.prepare(made.fun).programs
+    watch = programs.watch or programs.watch_over(made.fun)
+    arguments = opened_layout(FlatArguments(leaves, structure, numbers_of(leaves)))
+    layout = with_references(arguments, references_of(made.fun, watch) or ())
     signature = signature_of(layout, programs.looks)
     if signature is None:
         raise Unrecordable(odd_argument(layout.leaves))
@@ -98,12 +105,12 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
     alike = [programs.finest(entry, layout.leaves) for entry in entries.values()]
     if None in alike:
         raise Unrecordable(odd_argument(layout.leaves, carried_places(signature)))
-    impurity = impurity_of_call(made, signature, path)
+    impurity = impurity_of_call(made, programs, signature, path)
     for refusal in (programs.impurity, *[entry.refusal for entry in alike if not entry.ways]):
         if refusal not in (None, impurity):
             raise Unrecordable(refusal)
     ways = [way for entry in alike if not entry.watch.has_changed() for way in entry.ways]
-    way = ways[0] if ways else way_of_call(made, layout, signature)
+    way = ways[0] if ways else way_of_call(made, arguments, watch, programs.looks)
     if impurity and made.backend != "compiled":
         state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
     elif ways:
@@ -119,39 +126,48 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
     return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
 
 
-def impurity_of_call(made: Model, signature: Signature, path: Path) -> str | None:
+def impurity_of_call(
+    made: Model, programs: Programs, signature: Signature, path: Path
+) -> str | None:
     """Why such calls may differ: by the text, and if it may, by what ran of it."""
     impurity = None
     for ran in (None, path.ran):
         if ran is None or impurity:
-            watch = References(made.fun, ran=ran)
+            watch = programs.watch_over(made.fun, ran)
             watch.follow_arguments(classes_in(signature.structure), code_in(signature.key))
             impurity = watch.impurity if ran is None else watch.impurity_of(path)
     return impurity
 
 
-def recorded(made: Model, layout: FlatArguments, signature: Signature) -> Way:
-    """Makes a program for a call that counts nothing."""
-    with counting(References(made.fun).counters()):
-        return run_as_model(make_way, made.fun, layout, signature, made.name)
-
-
-def way_of_call(made: Model, layout: FlatArguments, signature: Signature) -> Way:
-    """Makes a program for a call; it may look at integers of NumPy's if there is none else."""
+def way_of_call(
+    made: Model,
+    arguments: FlatArguments,
+    watch: References,
+    looks: bool,
+    read: Mapping[int, tuple | None] = NOTHING,
+) -> Way:
+    """Makes a program for a call, which counts nothing: with constants where the model reads its
+    arguments, or computes something from references alone, and if there is none else."""
+    layout = with_references(arguments, references_of(made.fun, watch) or ())
+    signature = signature_of(layout, looks)
+    signature = signature and with_read(signature, read)
+    if signature is None:
+        raise Unrecordable(odd_argument(layout.leaves, [*read]))
+    least, ways = math.inf, frozenset[Any]()
     try:
-        return recorded(made, layout, signature)
+        with counting(watch.counters()):
+            return run_as_model(make_way, made.fun, layout, signature, made.name, watch)
     except Read as error:
-        read = {place: constant_of(layout.leaves[place]) for place in error.places}
-        finer = with_read(signature, read)
-        if finer is None:
-            raise Unrecordable(odd_argument(layout.leaves, error.places)) from None
-        return way_of_call(made, layout, finer)
+        constants = {place: constant_of(layout.leaves[place]) for place in error.places}
+        return way_of_call(made, arguments, watch, looks, {**read, **constants})
+    except Folded as error:
+        least, ways = watch.least, frozenset(error.ways)
     except Unrecordable:
-        if not may_look(signature.key):
+        if not watch.inputs and (looks or not may_look(signature.key)):
             raise
-    looking = signature_of(layout, looks=True)
-    assert looking is not None
-    return way_of_call(made, layout, looking)
+    looks = looks or not watch.inputs
+    watch = References(made.fun, math.inf, True, watch.ran, least, ways)
+    return way_of_call(made, arguments, watch, looks, read)
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
