@@ -44,6 +44,22 @@ KINDS = {
         ["NAME[0, 1]"],
         ["base_NAME[1] = NUMBER"],
     ),
+    "a wide array": Kind(
+        "NAME = np.full(3000, NUMBER)",
+        ["NAME[7]", "np.sum(NAME)", "(2.0 if NAME[7] > 1.5 else 3.0)"],
+        ["NAME[7] = NUMBER", "NAME = np.full(3000, NUMBER)", "NAME = np.full(4000, NUMBER)"],
+    ),
+    "wide arrays": Kind(
+        "NAME = types.SimpleNamespace(k=[np.full(3000, NUMBER), dict(a=(np.full(3000, NUMBER),))])",
+        ["NAME.k[0][3] * NAME.k[1]['a'][0][4]", "(NAME.k[0] + NAME.k[1]['a'][0])[5]"],
+        [
+            "NAME.k[0][3] = NUMBER",
+            "NAME.k[1]['a'][0][4] = NUMBER",
+            "NAME.k[0] = np.full(3000, NUMBER)",
+            "NAME.k[1]['a'] = (np.full(3000, NUMBER),)",
+            "NAME.k[1] = dict(a=(np.full(3000, NUMBER),))",
+        ],
+    ),
     "no axes": Kind("NAME = np.array(NUMBER)", ["NAME"], ["NAME[()] = NUMBER"]),
     "a row": Kind("NAME = np.ones(1, [('a', float)])[0]", ["NAME['a']"], ["NAME['a'] = NUMBER"]),
     "a ufunc": Kind("NAME = np.sin", ["NAME(1.1)"], ["NAME = np.exp", "NAME = np.cos"]),

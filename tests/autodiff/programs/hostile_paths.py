@@ -746,7 +746,7 @@ def of_environment():
 
 
 def of_long_dict():
-    long = dict.fromkeys(range(100), False)
+    long = dict.fromkeys(range(100_000), False)
 
     def model(x):
         if long[70]:

@@ -88,8 +88,12 @@ SEEN = {  # as models; what models refer to is in the kinds of ``fuzz_references
 
 NAME = "unseen"
 file = Path(tempfile.gettempdir()) / f"hostile-{os.getpid()}"
-large, many = np.ones(2**20), [1.0] * 100
+large, many = np.ones(2**20), [1.0] * 100_000
 listed = collections.UserList([1.0])
+
+
+class Wide:
+    large = large
 
 
 def at_last(change):
@@ -124,11 +128,14 @@ def count():
     return unseen()
 
 
+SEEN["a large array"] = Hostile(lambda x: np.sum(x) * large[7], before=at_place(large, 7))
 UNSEEN = {
     "an attribute by name": Hostile(
         lambda x: np.sum(x) * unseen(), ERROR, before=at_last(set_unseen)
     ),
-    "a large array": Hostile(lambda x: np.sum(x) * large[7], ERROR, before=at_place(large, 7)),
+    "a large array of a class": Hostile(
+        lambda x: np.sum(x) * Wide.large[7], ERROR, before=at_place(large, 7)
+    ),
     "a long list": Hostile(lambda x: np.sum(x) * many[7], ERROR, before=at_place(many, 7)),
     "a container of another kind": Hostile(
         lambda x: np.sum(x) * listed[0], ERROR, before=at_place(listed, 0)

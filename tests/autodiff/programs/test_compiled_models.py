@@ -310,7 +310,7 @@ FORCING = np.linspace(0.0, 1.0, 3)
 
 
 def test_explain_knows_what_delayed_was_told():
-    factors = [2.0] * 100
+    factors = [2.0] * 100_000
 
     def scaled(x):
         return factors[0] * np.sum(np.exp(x))

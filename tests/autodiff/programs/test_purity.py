@@ -39,8 +39,15 @@ FIXED.flags.writeable = False
 SHARED_MEMORY = WIDE.view()
 SHARED_MEMORY.flags.writeable = False
 LISTED: list = []
-LONG = [1.0] * 100
+LONG, ENDLESS = [1.0] * 100, [1.0] * 100_000
 MANY = tuple([[n] for n in range(300)])
+
+
+class Wide:
+    rates = WIDE
+
+    def product(self, x):
+        return np.sum(x[0] * self.rates)
 
 
 class Point(NamedTuple):
@@ -192,7 +199,7 @@ def raises(x):
 
 @functools.wraps(np.sum)
 def named_as_numpys(x):
-    return LONG.append(1) or np.sum(x)
+    return ENDLESS.append(1) or np.sum(x)
 
 
 def catches(x):
@@ -229,6 +236,10 @@ PURE = {
     "a function": helper,
     "functions of functions": lambda x: helper(x) + helper(x, power=3),
     "small array": lambda x: np.sum(RATES * x),
+    "large array": lambda x: np.sum(x[0] * WIDE),
+    "view of a large array": lambda x: np.sum(x[0] * SHARED_MEMORY),
+    "large array of an object": Held().of_wide,
+    "long list": lambda x: np.sum(x) * LONG[7],
     "array that is read-only": lambda x: np.sum(x[0] * FIXED),
     "special functions": lambda x: np.sum(sc.erf(x)) + daskgrad.scipy.special.logsumexp(x),
     "distributions": lambda x: np.sum(stats.norm.logpdf(x)),
@@ -250,18 +261,16 @@ PURE = {
 }
 DYNAMIC, SETTLED, NAMESPACE = Dynamic(), Settled(), types.SimpleNamespace(rate=2.0)
 IMPURE = {
-    "list in a function that bears a name of NumPy's": (named_as_numpys, "it refers to 'LONG'"),
+    "list in a function that bears a name of NumPy's": (named_as_numpys, "more than 256 objects"),
     "attribute that is not there": (catches, "it calls 'AttributeError'"),
-    "long list": (lambda x: np.sum(x) * LONG[7], "'LONG', a list of more than 64 elements"),
+    "endless list": (lambda x: np.sum(x) * ENDLESS[7], "it refers to more than 256 objects"),
     "attribute that is set": (Held().marks, "it assigns or deletes 'calls'"),
     "generator of random numbers": (Held().draws, "'random', an object of type Generator"),
-    "large array of an object": (Held().of_wide, "the array 'wide', of 80,000 bytes"),
+    "large array of a class": (Wide().product, "the array 'rates', of 80,000 bytes"),
     "attributes by name": (lambda x: np.sum(x) * DYNAMIC.rate, "'DYNAMIC', an object of"),
     "class that is called": (lambda x: np.sum(x) * Held().rate, "it assigns or deletes 'arrays'"),
     "module in a variable": (lambda x: (lambda m: m.random.rand() * m.sum(x))(np), "'random'"),
     "many objects": (lambda x: np.sum(x) * len(MANY), "it refers to more than 256 objects"),
-    "large array": (lambda x: np.sum(x[0] * WIDE), "the array 'WIDE', of 80,000 bytes"),
-    "view of a large array": (lambda x: np.sum(x[0] * SHARED_MEMORY), "'SHARED_MEMORY'"),
     "random": (noisy, "it uses numpy.random"),
     "random by another name": (lambda x: np.sum(x) * npr.rand(), "it uses numpy.random.rand"),
     "random that is imported": (imports_random, "it uses numpy.random"),
@@ -416,7 +425,8 @@ def test_a_method_that_is_taken_anew_keeps_its_programs_and_no_object(synchronou
 
 @pytest.mark.parametrize("seconds", [1e-5, 1e-3])
 def test_a_large_array_is_compared_if_that_takes_little_of_a_call(seconds, clock, synchronous):
-    wide = np.ones(10_000)
+    class Held:
+        wide = np.ones(10_000)
 
     @primitive
     def takes_time(x):
@@ -426,12 +436,12 @@ def test_a_large_array_is_compared_if_that_takes_little_of_a_call(seconds, clock
     defvjp(takes_time, lambda value, x: lambda g: g)
 
     def model(x):
-        return np.sum(takes_time(x)[0] * wide)
+        return np.sum(takes_time(x)[0] * Held.wide)
 
     for number in range(3 * HOT):
-        wide[7] = number // HOT
+        Held.wide[7] = number // HOT
         gradient = dg.grad(dg.delayed(model))(X)
-        assert gradient[0] == np.sum(wide)
+        assert gradient[0] == np.sum(Held.wide)
     assert any([entry.ways for entry in entries_of(model)]) is (seconds > 1e-4)
 
 
