@@ -85,7 +85,7 @@ class Objective:
         # the user's function, which the package may have put another one around
         attributes = vars(fun) if type(fun) is FunctionType else {}
         self.watched: Any = attributes.get("daskgrad_watched", fun)
-        is_whole = self.watched is fun
+        self.takes_others = is_whole = self.watched is fun  # to be recorded
         self.daskgrad_pushed = (self.watched, kind.derivative, is_whole, self.numbers, *options)
         self._may_compile, self.is_vouched = True, False
         if type(self.watched) is DelayedModel:
@@ -166,9 +166,6 @@ class Objective:
     def recorded(self, seconds: float) -> "RecordedObjective":
         return self.kind(self, seconds)
 
-    def of_function(self, fun: Any) -> "Objective":
-        return Objective(self.kind, fun, self.name, self.numbers, *self.options)
-
 
 class RecordedObjective:
     """An objective that records a call; ``context``: BLAS's setting for that; ``name`` and
@@ -184,6 +181,7 @@ class RecordedObjective:
     def __init__(self, objective: Objective, seconds: float):
         self.objective, self._seconds = objective, seconds
         self.daskgrad_pushed = objective.daskgrad_pushed
+        self.takes_others = objective.takes_others
         self.context: Any = None
         self.name = objective.name
         self.calls: Counter[str] = Counter()
@@ -198,9 +196,10 @@ class RecordedObjective:
             raise Unrecordable("it changes an argument")
         return results
 
-    def of_function(self, fun: Any) -> "RecordedObjective":
+    def take(self, fun: Any) -> "RecordedObjective":
         """This objective, of another function from now on."""
-        self.objective = self.objective.of_function(fun)
+        parts = self.objective
+        self.objective = Objective(parts.kind, fun, parts.name, parts.numbers, *parts.options)
         return self
 
     def results(self, args: tuple) -> Any:

@@ -20,7 +20,7 @@ from daskgrad.autodiff.programs.references import kind_of_reference
 from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import MODELS, SMALL, content_of, is_input, is_rule
 from daskgrad.autodiff.tape.questions import answer
-from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
+from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall, recorder
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
@@ -75,6 +75,8 @@ def prepare(
             sent = _sent.setdefault((digest, is_vouched), (make(), nbytes))
             drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in _sent.copy().items()])
         return CompiledModel(fun.load(), sent[0])
+    if recorder.get() is not None:  # which traces it, and may have made it for one recording
+        return CompiledModel(fun, make())
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
     base, *options = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive

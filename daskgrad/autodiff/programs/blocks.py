@@ -7,7 +7,6 @@ then with the tape.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.purity import is_plain_class
-from daskgrad.autodiff.programs.references import refers_to_others
+from daskgrad.autodiff.programs.references import memory_of, refers_to_others
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
@@ -261,7 +260,7 @@ def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
         return []
     if not others and kind is not np.ndarray and is_carried(kind_in_item(leaves[0], looks)):
         return []
-    keys = [memory_of_array(x) if type(x) is np.ndarray else kind_in_item(x, looks) for x in leaves]
+    keys = [memory_of(x) if type(x) is np.ndarray else kind_in_item(x, looks) for x in leaves]
     return [] if keys.count(keys[0]) == len(keys) else keys
 
 
@@ -275,9 +274,6 @@ def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_in_item) -> Kind
             for leaves, structure in flat
         ]
     )
-
-
-memory_of_array = attrgetter("shape", "dtype", "strides")
 
 
 class ItemGroup:

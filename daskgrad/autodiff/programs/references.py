@@ -20,12 +20,13 @@ from daskgrad.autodiff.programs.signatures import slots_of
 from daskgrad.autodiff.programs.watch import (
     INPUTS,
     MISSING,
+    MODELS,
     SMALL,
     References,
-    Step,
     content_of,
     way_of,
 )
+from daskgrad.autodiff.tape.operands import owner_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.locks import Lock
 
@@ -37,6 +38,7 @@ SYNTAX = {
     "part": "getattr({}, {!r})",  # of a function, method, partial or model
 }
 MOST_READERS = 1024
+MOST_COPIED = 2**20  # bytes of an array that a pullback keeps
 GONE = (AttributeError, LookupError, TypeError, ValueError)  # of a route
 
 
@@ -52,6 +54,36 @@ def references_of(fun: Any, watch: References) -> list[Any] | None:
     return values if INPUTS.issuperset(map(type, values)) else None
 
 
+class Referred:
+    """What a function referred to when its program ran; nobody writes into the ``arrays`` until it
+    is gone."""
+
+    __slots__ = ("_fun", "_lock", "_values", "_watch")
+
+    def __init__(self, watch: References, fun: Any, values: Sequence[Any], arrays: Sequence[Any]):
+        self._watch, self._fun, self._values, self._lock = watch, fun, values, Lock(arrays)
+
+    def has_changed(self) -> bool:
+        """Whether it refers to something else by now."""
+        return self._watch.has_changed() or refers_to_others(self._fun, self._watch, self._values)
+
+
+def kept(
+    residuals: tuple, watch: References, fun: Any, values: Sequence[Any]
+) -> tuple[tuple, Referred]:
+    """Residuals of a program, whatever happens to the references among them: small ones are copied,
+    and nobody writes into others."""
+    owners = {id(owner_of(value)) for value in values if type(value) is np.ndarray}
+    parts, arrays = list(residuals), []
+    for number, part in enumerate(parts):
+        if type(part) is np.ndarray and id(owner_of(part)) in owners:
+            if part.nbytes <= MOST_COPIED:
+                parts[number] = part.copy(order="K")
+            else:
+                arrays.append(part)
+    return tuple(parts), Referred(watch, fun, values, arrays)
+
+
 def refers_to_others(fun: Any, watch: References, values: Sequence[Any]) -> bool:
     """Whether a function refers to other inputs than these by now."""
     others = references_of(fun, watch)
@@ -64,20 +96,6 @@ memory_of = attrgetter("shape", "dtype", "strides")
 def kind_of_reference(value: Any) -> Any:
     """The facts of an input for which a program is made."""
     return memory_of(value) if type(value) is np.ndarray else type(value)
-
-
-class Referred:
-    """What a function referred to when its program ran; nobody writes into these arrays while this
-    lives."""
-
-    __slots__ = ("_fun", "_lock", "_values", "_watch")
-
-    def __init__(self, watch: References, fun: Any, values: Sequence[Any]):
-        self._watch, self._fun, self._values, self._lock = watch, fun, values, Lock(values)
-
-    def has_changed(self) -> bool:
-        """Whether it refers to something else by now."""
-        return self._watch.has_changed() or refers_to_others(self._fun, self._watch, self._values)
 
 
 @lru_cache(MOST_READERS)
@@ -113,7 +131,7 @@ def with_references(layout: FlatArguments, arrays: Sequence[Any]) -> FlatArgumen
 
 def recorded_on(fun: Any, watch: References, arrays: Sequence[Any]) -> tuple[Any, "Remade"]:
     """A function that refers to other things in place of its inputs."""
-    base = getattr(fun, "daskgrad_pushed", (fun,))[0]
+    base = fun.objective.watched if hasattr(fun, "take") else fun
     if watch.of() is not base:  # but of an equal function
         settings = watch.room, True, watch.ran, watch.least, watch.constants
         other = References(base, *settings)
@@ -124,7 +142,7 @@ def recorded_on(fun: Any, watch: References, arrays: Sequence[Any]) -> tuple[Any
         raise Unrecordable("it refers to other arrays by now")
     remade = Remade(watch, arrays)
     function = remade.of(base)
-    return (function if base is fun else fun.of_function(function)), remade
+    return (function if base is fun else fun.take(function)), remade
 
 
 class Folded(Unrecordable):
@@ -164,6 +182,7 @@ class Remade:
         self._made: dict[int, Any] = {}
         self._cells: dict[int, types.CellType] = {}
         self._before: list[tuple[dict | list, dict | list, dict | list]] = []
+        self._slots: list[tuple[Any, str, Any]] = []
 
     def of(self, thing: Any) -> Any:
         """A thing anew; itself, if it does not lead to an input."""
@@ -188,7 +207,7 @@ class Remade:
             made = types.MethodType(self.of(thing.__func__), self.of(thing.__self__))
         elif kind is partial:
             made = partial(self.of(thing.func), *self.of(thing.args), **self.of(thing.keywords))
-        elif hasattr(thing, "model"):
+        elif kind in MODELS:
             made = kind(thing.model._replace(fun=self.of(thing.model.fun)))
         else:
             made = self._object(thing)
@@ -196,7 +215,7 @@ class Remade:
         return made
 
     def _part(self, owner: Any, kind: str, key: Any, part: Any) -> Any:
-        number = self._number_of(Step(id(owner), kind, key))
+        number = self._number_of(owner, kind, key)
         return self.of(part) if number is None else self._inputs[number]
 
     def _function(self, fun: types.FunctionType) -> Any:
@@ -239,6 +258,7 @@ class Remade:
             if hasattr(thing, name):
                 part = self._part(thing, "slot", name, getattr(thing, name))
                 object.__setattr__(made, name, part)
+                self._slots.append((made, name, part))
         if hasattr(made, "__dict__"):
             self._note(vars(thing), vars(made))
         return made
@@ -246,19 +266,27 @@ class Remade:
     def _note(self, old: Any, made: Any) -> None:
         self._before.append((old, made, made.copy()))
 
-    def require_unchanged(self) -> None:
-        """Raises if the function has changed a list, dict or object that was made anew; what it has
-        counted goes to the things themselves."""
+    def hand_back(self) -> None:
+        """Adds to the counters of the things themselves what the function has counted."""
         for old, made, before in self._before:
-            parts = parts_of(made), parts_of(before)
-            changes = [(key, x, y) for (key, x), (_, y) in zip(*parts, strict=False) if x is not y]
+            for key, number in items_of(made):
+                first = before[key] if type(number) is NotedInt else number
+                if number is not first:
+                    sum_of_both = int(old[key]) + int(number) - int(first)
+                    old[key] = NotedInt.of(sum_of_both, number.notes, number.thread)
+
+    def require_unchanged(self) -> None:
+        """Raises if the function has changed a list, dict or object that was made anew."""
+        for _, made, before in self._before:
             if len(made) != len(before) or (type(made) is dict and [*made] != [*before]):
                 raise Unrecordable("it changes a list, dict or object to which it refers")
-            for key, x, y in changes:
-                if not type(x) is type(y) is NotedInt:
+            for (key, part), (_, first) in zip(items_of(made), items_of(before), strict=True):
+                if part is not first and type(part) is not NotedInt:
                     raise Unrecordable(f"it changes {key!r}, to which it refers")
-                old[key] = NotedInt.of(int(old[key]) + int(x) - int(y), x.notes, x.thread)
+        for made, name, part in self._slots:
+            if getattr(made, name, None) is not part:
+                raise Unrecordable(f"it changes {name!r}, to which it refers")
 
 
-def parts_of(container: dict | list) -> list[tuple[Any, Any]]:
+def items_of(container: dict | list) -> list[tuple[Any, Any]]:
     return list(container.items() if isinstance(container, dict) else enumerate(container))

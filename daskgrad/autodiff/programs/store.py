@@ -12,8 +12,8 @@ earlier results may be wrong.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
-from daskgrad.autodiff.programs.references import Folded, Referred, references_of, with_references
+from daskgrad.autodiff.programs.references import Folded, kept, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     READABLE,
     Signature,
@@ -103,9 +103,9 @@ class Programs:
         self._patience = 1  # calls
         self._seconds = 0.0  # of the quickest of these calls
         self.looks = False  # whether the model looks at integers of NumPy's
-        # bytes of arrays to which it refers and that are no inputs; less if they have changed
-        self._smallest: float = 0 if is_shared else SMALL
-        self._lowest = 0
+        # bytes of arrays to which it refers and that are no inputs; none once something has changed
+        self._above: float = 0 if is_shared else SMALL
+        self._refused: set[float] = set()  # since inputs decide something, or are too many
         self._constants: frozenset[Any] = frozenset()  # larger ones, by their ways
         self.impurity_of_path: str | None = None  # the latest one that was judged
         self._start(None)
@@ -137,8 +137,10 @@ class Programs:
         layout, entry, watch = None, call.known, self.watch
         if entry is None or entry.watch is not watch or watch.inputs or watch.has_changed():
             self.look_at(fun)
-            layout = self.layout_of(fun, call)
+            layout, watch = self.layout_of(fun, call), self.watch
             entry = self.known_entry(signature_of(layout, self.looks))
+            if entry is not None and entry.watch is not watch:  # another thread has just looked
+                return trace(call, arrays)
         while entry is not None and (entry.ways or entry.reads):
             layout = layout or self.layout_of(fun, call)
             is_due = self.is_due
@@ -153,10 +155,11 @@ class Programs:
                 elif way.counted:
                     count_up(way.counted)
                 call.structure = way.structure
-                held: Any = entry.watch
-                if held.inputs:
-                    held = Referred(held, pushed_function(fun), layout.leaves[-len(held.inputs) :])
-                held = residuals, way.tape_nbytes, call, arrays, held
+                watched: Any = entry.watch
+                if watched.inputs:
+                    values = layout.leaves[-len(watched.inputs) :]
+                    residuals, watched = kept(residuals, watched, pushed_function(fun), values)
+                held = residuals, way.tape_nbytes, call, arrays, watched
                 return outputs, CompiledTape(way.program, *held)
             if not entry.reads:
                 break
@@ -164,7 +167,7 @@ class Programs:
         if entry is None:
             return trace(call, arrays)
         begin = clock.thread_seconds()
-        with self._path_of(entry) as path:
+        with self._path_of(entry) as path, self._expecting_names():
             outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or self.layout_of(fun, call)  # noqa: E731
@@ -176,13 +179,15 @@ class Programs:
         return with_references(opened_layout(call.layout()), self.references(fun))
 
     def references(self, fun: Callable) -> list[Any]:
-        """The arrays to which a function refers that are inputs."""
-        base, arrays = pushed_function(fun), None
-        while self.watch is not None and arrays is None:
-            arrays = references_of(base, self.watch)
-            if arrays is None:
-                self.look_at(fun, again=True)
-        return arrays or []
+        """The arrays and numbers to which a function refers that are inputs."""
+        for above in (self._above, math.inf):
+            watch = self.watch
+            values = [] if watch is None else references_of(pushed_function(fun), watch)
+            if values is not None:
+                return values
+            self._above = above  # none if the reader does not find what the watch has seen
+            self.look_at(fun, again=True)
+        return []
 
     def _unseen(self, call: Callable[[], Any]) -> Any:
         """A call of a model that gets no programs, or not yet."""
@@ -206,8 +211,8 @@ class Programs:
         nothing before all is known."""
         if again or self.watch is None or self.watch.has_changed():
             is_new = self.watch is None or self.has_programs()
-            if self.watch is not None and is_new and self._smallest == SMALL and not again:
-                self._smallest, self._constants = self._lowest, frozenset()
+            if self.watch is not None and not again and self._above == SMALL:
+                self._above, self._constants = min({0, SMALL} - self._refused), frozenset()
             self._patience = 1 if is_new else min(2 * self._patience, LONGEST)
             if not self._is_vouched:  # its references may change at each call
                 self._cold = max(self._cold, self._patience - 1)
@@ -218,11 +223,11 @@ class Programs:
         arrays if there are too many to compare them."""
         base = pushed_function(fun)
         room = SHARE_OF_WATCH * BYTES_A_SECOND * self._seconds
-        least = self._smallest if base is fun or hasattr(fun, "of_function") else math.inf
+        least = self._above if getattr(fun, "takes_others", base is fun) else math.inf
         settings = base, room, self._is_vouched, ran
         watch = References(*settings, least, self._constants)
-        if watch.is_long and least < math.inf:
-            watch = References(*settings, self._lowest, self._constants)
+        if watch.is_long and least == SMALL and 0 not in self._refused:
+            watch = References(*settings, 0, self._constants)
         return References(*settings, math.inf) if watch.is_torn else watch
 
     def _impurity(self, watch: References) -> str | None:
@@ -307,10 +312,21 @@ class Programs:
         if impurity is not None or before.has_changed():
             self._followed = followed
             return impurity
+        if len(watch.inputs) != len(before.inputs):
+            self._entries = {}
         for other in self._entries.values():
             other.watch = watch
         self.watch = watch
         return None
+
+    @contextmanager
+    def _expecting_names(self) -> Iterator[None]:
+        """A context for a call, after which names are looked for again if one was not there."""
+        try:
+            yield
+        except (AttributeError, NameError):
+            self.watch = None
+            raise
 
     def _is_known(self, entry: Entry, path: Path) -> bool:
         """Whether the watch sees all to which a path refers."""
@@ -410,10 +426,11 @@ class Programs:
                 if finer is not None:
                     finer.calls = self.price
                     self._count(fun, finer, layout_of, outputs, tape, seconds, path)
+            elif is_refused and not self._constants <= entry.watch.constants:
+                self.look_at(fun, again=True)
             elif is_refused and entry.watch.inputs and not self.has_programs():
-                if self._constants <= entry.watch.constants:  # their content decides something
-                    is_lowest = entry.watch.least < SMALL
-                    self._smallest, self._lowest = (SMALL if is_lowest else math.inf), SMALL
+                self._refused.add(entry.watch.least)
+                self._above = math.inf if SMALL in self._refused else SMALL
                 self.look_at(fun, again=True)
             elif is_refused and not self.looks and may_look(entry.signature.key):
                 self.looks = True

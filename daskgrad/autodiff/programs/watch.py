@@ -135,7 +135,8 @@ class References:
         self.of, self.room, self.ran = weakly(fun), room, ran
         self.least, self.constants = least, constants
         self.inputs: list[Route] = outer.inputs if outer else []
-        self._numbers: dict[Step, int] = outer._numbers if outer else {}
+        self._numbers: dict[Any, int] = outer._numbers if outer else {}
+        self._holding: set[int] = outer._holding if outer else set()  # things with inputs
         self._parents: dict[int, set[int]] = outer._parents if outer else {}
         self._bare: set[int] = outer._bare if outer else set()  # things that no route reaches
         self.read: Ran = {}  # all instructions that were read
@@ -199,7 +200,7 @@ class References:
     @property
     def remade(self) -> set[int]:
         """The identities of the things on the routes to the inputs."""
-        remade, new = set[int](), {step.owner for step in self._numbers}
+        remade, new = set[int](), self._holding
         while new:
             remade |= new
             new = set().union(*[self._parents.get(thing, ()) for thing in new]) - remade
@@ -211,20 +212,22 @@ class References:
         compare the two."""
         return bool(self.inputs) and not self.remade.isdisjoint(self._bare)
 
-    def number_of(self, step: Step) -> int | None:
-        """The number of the input at a step."""
-        return self._numbers.get(step)
+    def number_of(self, owner: Any, kind: str, key: Any) -> int | None:
+        """The number of the input that is a part of a thing."""
+        return self._numbers.get(place_of(owner, kind, key))
 
     def _lift(self, owner: Any, kind: str, key: Any, value: Any, route: Route | None) -> bool:
         """Whether a part of a thing is an input, which is read at each call."""
         if route is None or not is_input(value, self.least):
             return False
-        step = Step(id(owner), kind, key)
-        if way_of((*route, step)) in self.constants and value.nbytes <= self.left:
+        end = (*route, Step(id(owner), kind, key))
+        if way_of(end) in self.constants and getattr(value, "nbytes", 0) <= self.left:
             return False
-        if step not in self._numbers:
-            self._numbers[step] = len(self.inputs)
-            self.inputs.append((*route, step))
+        self._holding.add(id(owner))
+        place = place_of(owner, kind, key)
+        if place not in self._numbers:
+            self._numbers[place] = len(self.inputs)
+            self.inputs.append(end)
         if len(self.inputs) > MOST_INPUTS:
             self._refuse(f"it refers to more than {MOST_INPUTS} arrays")
         return True
@@ -333,10 +336,7 @@ class References:
         is_constant |= thing is types.SimpleNamespace  # a class of C, which cannot change
         if is_constant or is_over:
             return
-        if route:
-            self._parents.setdefault(id(thing), set()).add(route[-1].owner)
-        elif route is None:
-            self._bare.add(id(thing))
+        self._reach(thing, route)
         if (id(thing), route is None) in self._seen:
             return
         self._seen[id(thing), route is None] = thing
@@ -377,6 +377,13 @@ class References:
             if not is_lasting(kind.__module__):
                 self._hold(thing, None)
 
+    def _reach(self, thing: Any, route: Route | None) -> None:
+        """Notes how a thing is reached."""
+        if route:
+            self._parents.setdefault(id(thing), set()).add(route[-1].owner)
+        elif route is None:
+            self._bare.add(id(thing))
+
     def _follow_all(self, things: Iterable[Any], name: str) -> None:
         for thing in list(things):
             self._follow(thing, name)
@@ -416,7 +423,7 @@ class References:
         if array.nbytes > SMALL:
             if is_read_only(array):
                 return None
-            if array.nbytes > self.left:
+            if array.nbytes > self.left and self._stops:
                 return self._refuse(
                     f"it refers to the array {name!r}, of {array.nbytes:,} bytes, which may change "
                     f"in place: pass it as an argument"
@@ -491,18 +498,20 @@ class References:
             zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
         ):
             value = content_of(cell)
-            if value is not self._itself:
+            if value is self._itself:
+                self._reach(value, onward(route, fun, "cell", number))
+            else:
                 paths = code.outer.get(name, ())
                 if self._follow_paths(fun, "cell", number, value, name, paths, route):
                     is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
                     self._equal.append((is_there, True))
         of_globals = onward(route, fun, "part", "__globals__")
-        if route is not None:
-            self._parents.setdefault(id(fun.__globals__), set()).add(id(fun))
+        self._reach(fun.__globals__, of_globals)
         for name, paths in code.globals.items():
             value = fun.__globals__.get(name, MISSING)
             get = partial(fun.__globals__.get, name, MISSING)
             if value is self._itself:
+                self._reach(value, onward(of_globals, fun.__globals__, "element", name))
                 self._equal.append((partial(is_still, get, weakly(value)), True))
                 continue
             if name in code.classes and type(value) is type and not is_lasting(value.__module__):
@@ -548,8 +557,7 @@ class References:
                 else:
                     module, get = thing, partial(vars(thing).get, attribute, MISSING)
                     thing = get()
-                    if steps:
-                        self._parents.setdefault(id(module), set()).add(steps[-1].owner)
+                    self._reach(module, steps)
                     if self._lift(module, "attribute", attribute, thing, steps):
                         thing = MISSING
                         continue
@@ -597,7 +605,7 @@ class References:
             if not is_of_class:
                 absent = names & self._asked - namespace.keys()
                 self._same += [(partial(look, name, MISSING), MISSING) for name in absent]
-            for name in names & namespace.keys():
+            for name in sorted(names & namespace.keys()):
                 value, get = namespace[name], partial(look, name, MISSING)
                 fun = function_of(value)
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
@@ -630,11 +638,13 @@ class References:
                 if is_generated(fun):
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
                     continue
+                steps = onward(steps, thing, part, name)
+                if value is self._itself:
+                    self._reach(value, steps)
                 is_there = value is not self._itself and value is not MISSING
                 if is_there and self._may_run(fun, name in nearer):
                     is_method = isinstance(value, types.FunctionType | property) and is_of_class
                     owner = thing if is_method and not isinstance(thing, type) else None
-                    steps = onward(steps, thing, part, name)
                     self._follow(value if fun is None else fun, name, steps, owner)
             if is_of_class:
                 nearer |= namespace.keys()
@@ -727,7 +737,7 @@ def elements_of(container: Any) -> list:
 
 def keys_within(container: Any) -> list[Any] | None:
     """The key of each element, None for a dict's own keys; None for other containers."""
-    if isinstance(container, list | tuple):
+    if type(container).__getitem__ in (list.__getitem__, tuple.__getitem__):
         return [*range(len(container))]
     is_plain = type(container) is dict and all([type(key) in (str, int) for key in container])
     return [*[None] * len(container), *container] if is_plain else None
@@ -743,6 +753,11 @@ def ids_of(container: Any, inputs: Collection[int]) -> list[int]:
 
 def onward(route: Route | None, owner: Any, kind: str, key: Any) -> Route | None:
     return None if route is None else (*route, Step(id(owner), kind, key))
+
+
+def place_of(owner: Any, kind: str, key: Any) -> Any:
+    """Where a part of a thing is: functions share variables."""
+    return id(owner.__closure__[key]) if kind == "cell" else (id(owner), kind, key)
 
 
 def way_of(route: Route) -> tuple:

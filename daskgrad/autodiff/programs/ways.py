@@ -124,7 +124,11 @@ def recorded_way(
         function, remade = fun, None
         if watch is not None and references:
             function, remade = recorded_on(fun, watch, references)
-        outputs, structure = flatten(function(*args, **kwargs))
+        try:
+            outputs, structure = flatten(function(*args, **kwargs))
+        finally:
+            if remade is not None:
+                remade.hand_back()
         if remade is not None:
             remade.require_unchanged()
         if has_changed(layout.structure, arguments, (args, kwargs)):

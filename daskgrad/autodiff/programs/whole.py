@@ -163,7 +163,7 @@ class Whole(Programs):
             entry = self.finest(entry, leaves)
         if known is not None and entry is not None and entry.ways and not self.is_due:
             own_watch = entry.watch
-            if own_watch is watch or not own_watch.has_changed():
+            if own_watch is now and (own_watch is watch or not own_watch.has_changed()):
                 inputs = leaves if known.are_leaves else known.inputs(leaves)
                 result = self._by_program(entry, inputs, storage, note)
                 if result is FAILED:
@@ -177,7 +177,8 @@ class Whole(Programs):
         ways = 0 if entry is None else len(entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
         with self._path_of(entry) as path:
-            result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
+            with self._expecting_names():
+                result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
         if self.watch is not now:

@@ -161,7 +161,7 @@ def way_of_call(
         constants = {place: constant_of(layout.leaves[place]) for place in error.places}
         return way_of_call(made, arguments, watch, looks, {**read, **constants})
     except Folded as error:
-        least, ways = watch.least, frozenset(error.ways)
+        least, ways = watch.least, watch.constants | {*error.ways}
     except Unrecordable:
         if not watch.inputs and (looks or not may_look(signature.key)):
             raise

@@ -128,13 +128,15 @@ def count():
     return unseen()
 
 
-SEEN["a large array"] = Hostile(lambda x: np.sum(x) * large[7], before=at_place(large, 7))
+SEEN |= {
+    "a large array": Hostile(lambda x: np.sum(x) * large[7], before=at_place(large, 7)),
+    "a large array of a class": Hostile(
+        lambda x: np.sum(x) * Wide.large[7], before=at_place(large, 7)
+    ),
+}
 UNSEEN = {
     "an attribute by name": Hostile(
         lambda x: np.sum(x) * unseen(), ERROR, before=at_last(set_unseen)
-    ),
-    "a large array of a class": Hostile(
-        lambda x: np.sum(x) * Wide.large[7], ERROR, before=at_place(large, 7)
     ),
     "a long list": Hostile(lambda x: np.sum(x) * many[7], ERROR, before=at_place(many, 7)),
     "a container of another kind": Hostile(
