@@ -16,7 +16,6 @@ import numpy as np
 from daskgrad.autodiff.programs.boxes import GETITEM, Unrecordable
 from daskgrad.autodiff.programs.calls import CallList, calls_in
 from daskgrad.autodiff.programs.counters import NotedInt
-from daskgrad.autodiff.programs.signatures import slots_of
 from daskgrad.autodiff.programs.watch import (
     INPUTS,
     MISSING,
@@ -24,6 +23,7 @@ from daskgrad.autodiff.programs.watch import (
     SMALL,
     References,
     content_of,
+    slots_of,
     way_of,
 )
 from daskgrad.autodiff.tape.operands import owner_of
@@ -55,8 +55,8 @@ def references_of(fun: Any, watch: References) -> list[Any] | None:
 
 
 class Referred:
-    """What a function referred to when its program ran; nobody writes into the ``arrays`` until it
-    is gone."""
+    """The references of a function when its program ran; nobody writes into the ``arrays`` until
+    this is gone."""
 
     __slots__ = ("_fun", "_lock", "_values", "_watch")
 
@@ -175,7 +175,7 @@ def require_used(calls: CallList, watch: References, first: int) -> None:
 
 
 class Remade:
-    """What a function is made of, made anew with other things in place of its inputs."""
+    """The parts of a function, made anew with other things in place of its inputs."""
 
     def __init__(self, watch: References, inputs: Sequence[Any]):
         self._number_of, self._remade, self._inputs = watch.number_of, watch.remade, inputs

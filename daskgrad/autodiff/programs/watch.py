@@ -232,16 +232,6 @@ class References:
             self._refuse(f"it refers to more than {MOST_INPUTS} arrays")
         return True
 
-    def _follow_part(
-        self, owner: Any, kind: str, key: Any, value: Any, name: str, route: Route | None
-    ) -> bool:
-        """Follows a part of a thing, which is compared elsewhere unless it is an input; tells
-        which."""
-        if self._lift(owner, kind, key, value, route):
-            return False
-        self._follow(value, name, onward(route, owner, kind, key))
-        return True
-
     def knows(self, path: Path) -> bool:
         """Whether all that ran on a path was read."""
         return (
@@ -362,7 +352,8 @@ class References:
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
             ]
-            self._follow_all([thing.fun, *thing.rules()], name)
+            for part in (thing.fun, *thing.rules()):
+                self._follow(part, name)
         elif isinstance(thing, types.ModuleType):
             self._follow_module(thing, name)
         elif isinstance(thing, type) and not is_lasting(thing.__module__):
@@ -383,10 +374,6 @@ class References:
             self._parents.setdefault(id(thing), set()).add(route[-1].owner)
         elif route is None:
             self._bare.add(id(thing))
-
-    def _follow_all(self, things: Iterable[Any], name: str) -> None:
-        for thing in list(things):
-            self._follow(thing, name)
 
     def _follow_model(self, model: Any, route: Route | None) -> None:
         """Follows the function of a model that is called, by its own vouching."""
@@ -433,16 +420,13 @@ class References:
 
     def _follow_container(self, thing: Any, name: str, route: Route | None) -> None:
         kind = type(thing)
-        elements = elements_of(thing)
-        keys = keys_within(thing)
-        if keys is None:
-            self._follow_all(elements, name)
-        inputs = {
-            number
-            for number, key in enumerate(keys or ())
-            if key is not None
-            and not self._follow_part(thing, "element", key, elements[number], name, route)
-        }
+        elements, inputs = elements_of(thing), set[int]()
+        for number, (key, element) in enumerate(zip(keys_of(thing), elements, strict=True)):
+            steps = None if key is None else route
+            if self._lift(thing, "element", key, element, steps):
+                inputs.add(number)
+            else:
+                self._follow(element, name, onward(steps, thing, "element", key))
         if not isinstance(thing, tuple | frozenset):
             self._elements += len(elements)
             self._kept.append([x for number, x in enumerate(elements) if number not in inputs])
@@ -498,29 +482,30 @@ class References:
             zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
         ):
             value = content_of(cell)
+            paths, steps = code.outer.get(name, ()), onward(route, fun, "cell", number)
             if value is self._itself:
-                self._reach(value, onward(route, fun, "cell", number))
-            else:
-                paths = code.outer.get(name, ())
-                if self._follow_paths(fun, "cell", number, value, name, paths, route):
-                    is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
-                    self._equal.append((is_there, True))
-        of_globals = onward(route, fun, "part", "__globals__")
-        self._reach(fun.__globals__, of_globals)
+                self._reach(value, steps)
+            elif not (paths and self._lift(fun, "cell", number, value, route)):
+                is_there = partial(is_content, weakref.ref(fun), number, weakly(value))
+                self._equal.append((is_there, True))
+                self._follow_paths(value, name, paths, steps)
+        namespace, route = fun.__globals__, onward(route, fun, "part", "__globals__")
+        if route is not None:
+            self._reach(namespace, route)
         for name, paths in code.globals.items():
-            value = fun.__globals__.get(name, MISSING)
-            get = partial(fun.__globals__.get, name, MISSING)
+            get = partial(namespace.get, name, MISSING)
+            value, steps = get(), onward(route, namespace, "element", name)
             if value is self._itself:
-                self._reach(value, onward(of_globals, fun.__globals__, "element", name))
+                self._reach(value, steps)
                 self._equal.append((partial(is_still, get, weakly(value)), True))
                 continue
+            if self._lift(namespace, "element", name, value, route):
+                continue
+            self._require_same(get, value)
             if name in code.classes and type(value) is type and not is_lasting(value.__module__):
                 self._hold(value, None)  # nobody calls it
-                self._require_same(get, value)
-            elif self._follow_paths(
-                fun.__globals__, "element", name, value, name, paths, of_globals
-            ):
-                self._require_same(get, value)
+            else:
+                self._follow_paths(value, name, paths, steps)
             if value is MISSING:
                 if not (name == "hasattr" and code.asked):
                     self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
@@ -528,21 +513,11 @@ class References:
         return None
 
     def _follow_paths(
-        self,
-        owner: Any,
-        kind: str,
-        key: Any,
-        start: Any,
-        name: str,
-        paths: Iterable[tuple[str, ...]],
-        route: Route | None,
-    ) -> bool:
-        """Follows the thing behind a name, unless it is an input, and tells which; of a module,
-        the attributes that the code takes."""
-        if paths and self._lift(owner, kind, key, start, route):
-            return False
+        self, start: Any, name: str, paths: Iterable[tuple[str, ...]], route: Route | None
+    ) -> None:
+        """Follows the thing behind a name; of a module, the attributes that the code takes."""
         for path in paths:
-            thing, known, steps = start, name, onward(route, owner, kind, key)
+            thing, known, steps = start, name, route
             for attribute in path:
                 if not isinstance(thing, types.ModuleType):
                     break
@@ -567,7 +542,6 @@ class References:
                         self._refuse(f"it refers to {known!r}, which is not there")
             if thing is not MISSING:
                 self._follow(thing, known, steps)
-        return True
 
     def _require_same(self, get: Callable, value: Any) -> None:
         """Compares what a function returns with an object of the user's, which may go."""
@@ -735,12 +709,14 @@ def elements_of(container: Any) -> list:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
-def keys_within(container: Any) -> list[Any] | None:
-    """The key of each element, None for a dict's own keys; None for other containers."""
-    if type(container).__getitem__ in (list.__getitem__, tuple.__getitem__):
+def keys_of(container: Any) -> list[Any]:
+    """The key of each element; None for a dict's own keys, and if nobody takes them out by keys."""
+    take_out = getattr(type(container), "__getitem__", None)
+    if take_out in (list.__getitem__, tuple.__getitem__):
         return [*range(len(container))]
     is_plain = type(container) is dict and all([type(key) in (str, int) for key in container])
-    return [*[None] * len(container), *container] if is_plain else None
+    keys = container if is_plain else [None] * (len(elements_of(container)) - len(container))
+    return [*[None] * len(container), *keys]
 
 
 def ids_of(container: Any, inputs: Collection[int]) -> list[int]:
@@ -756,7 +732,7 @@ def onward(route: Route | None, owner: Any, kind: str, key: Any) -> Route | None
 
 
 def place_of(owner: Any, kind: str, key: Any) -> Any:
-    """Where a part of a thing is: functions share variables."""
+    """The place of a part of a thing; functions share variables."""
     return id(owner.__closure__[key]) if kind == "cell" else (id(owner), kind, key)
 
 
