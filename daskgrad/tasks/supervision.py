@@ -8,7 +8,7 @@ futures, so that the cluster drops the tasks that nobody else wants.
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, KilledWorker, futures_of
@@ -43,12 +43,14 @@ SHOWN = 3  # tasks that a message names
 def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
     """Whether any task that the keys still need can progress; if none can, tasks and workers.
 
-    Unknown keys have not arrived, or the scheduler has forgotten them. The search stops at the
-    first task that can progress, so that it takes no time where all is well.
+    Unknown keys have not arrived, or the scheduler has forgotten them: then its log has a story of
+    them. The search stops at the first task that can progress, so that it takes no time where all
+    is well.
     """
     wanted = [dask_scheduler.tasks.get(key) for key in keys]
     if None in wanted:
-        return {"can_progress": True, "are_known": False}
+        were_known = bool(dask_scheduler.story(*keys))
+        return {"can_progress": True, "are_known": False, "were_known": were_known}
     if any(task.state == "erred" for task in wanted):
         return {"can_progress": True}  # the client will be told of the error
     todo = [task for task in wanted if task.state != "memory"]
@@ -105,12 +107,14 @@ DISCONNECTED = "scheduler-connection-lost"
 class LostError(RuntimeError):
     """The cluster lost results that an evaluation computed or used, through no fault of a model.
 
-    ``is_restart``: it lost all of them, since somebody restarted the cluster.
+    ``is_restart``: it lost all of them, since somebody restarted the cluster. ``kept`` are the
+    results that are there all the same, if these are wanted.
     """
 
     def __init__(self, message: str, is_restart: bool = False):
         super().__init__(message)
         self.is_restart = is_restart
+        self.kept: Mapping[Any, Any] = {}
 
 
 def supervised(
@@ -118,19 +122,26 @@ def supervised(
     measure: Callable[[Client], None],
     graph: Any,
     keys: Sequence[Any],
+    are_apart: bool = False,
     **kwargs: Any,
 ) -> Any:
     """The results of the keys, as ``Client.get`` gives them to ``dask.compute``.
 
-    ``measure`` is called when they are there, before the scheduler forgets the tasks.
+    ``measure`` is called when they are there, before the scheduler forgets the tasks. If some are
+    lost and they ``are_apart``, needing nothing of each other, the others are waited for.
     """
     clients.require_connected(client, "a graph cannot be computed")
     packed = client.get(graph, keys, sync=False, **kwargs)
     futures = futures_of(packed)
-    supervisor = Supervisor(client, [future.key for future in futures])
+    supervisor = Supervisor(client, futures)
     try:
         with seceded():
-            results = gathered(client, packed, supervisor)
+            try:
+                results = gathered(client, packed, supervisor)
+            except LostError as error:
+                if are_apart and not error.is_restart:
+                    error.kept = gathered_apart(client, futures)
+                raise
             measure(client)
             return results
     finally:
@@ -138,9 +149,9 @@ def supervised(
             future.release()
 
 
-def gathered(client: Client, packed: Any, supervisor: "Supervisor") -> Any:
+def gathered(client: Client, packed: Any, supervisor: "Supervisor", errors: str = "raise") -> Any:
     wanted = supervisor.wanted
-    gather = client.gather(packed, asynchronous=True)
+    gather = client.gather(packed, errors, asynchronous=True)
     gathering = in_loop(client, lambda: gather)
     try:
         if not is_done(gathering, limit("evaluation"), supervisor.look):
@@ -156,6 +167,17 @@ def gathered(client: Client, packed: Any, supervisor: "Supervisor") -> Any:
         raise
     finally:
         del gathering
+
+
+def gathered_apart(client: Client, futures: Sequence[Any]) -> dict[Any, Any]:
+    """The results, by key, that can still be computed."""
+    left = {future.key: future for future in futures if future.status != "cancelled"}
+    supervisor = Supervisor(client, [*left.values()])
+    results = gathered(client, left, supervisor, errors="skip")
+    for future in left.values():
+        if future.status == "error":  # of a model
+            gathered(client, future, supervisor)
+    return {key: result for key, result in results.items() if left[key].status == "finished"}
 
 
 def reason_of(error: CancelledError, client: Client, where: str, wanted: str) -> Exception:
@@ -179,12 +201,12 @@ def reason_of(error: CancelledError, client: Client, where: str, wanted: str) ->
 
 
 class Supervisor:
-    """Watches whether a cluster can still compute some keys."""
+    """Watches whether a cluster can still compute some futures."""
 
-    def __init__(self, client: Client, keys: Sequence[Any]):
+    def __init__(self, client: Client, futures: Sequence[Any]):
         self._client = client
         self.where = address_of(client)
-        self._keys = list(keys)
+        self._futures = futures
         self._asked: Any = None
         self._next = self._looked = clock.seconds()
         self._unheard_since: float | None = None  # the time of the first unanswered question
@@ -196,8 +218,8 @@ class Supervisor:
     @property
     def wanted(self) -> str:
         """The tasks that the call waits for, for messages."""
-        names = list(dict.fromkeys(map(task_label, self._keys[:3])))
-        more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
+        names = list(dict.fromkeys([task_label(future.key) for future in self._futures[:3]]))
+        more = f" and {len(self._futures) - 3} more" if len(self._futures) > 3 else ""
         return "the " + ", the ".join(names) + more
 
     def look(self) -> None:
@@ -221,7 +243,8 @@ class Supervisor:
             self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
-            self._asked = in_loop(self._client, lambda: run(standing, self._keys))
+            keys = [future.key for future in self._futures if future.status == "pending"]
+            self._asked = in_loop(self._client, lambda: run(standing, keys))
         self._next = now + self._pause
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 
@@ -231,6 +254,7 @@ class Supervisor:
             return  # no answer: ask again
         state = question.result()
         self._unheard_since = None
+        self._were_known |= state.get("were_known", True)
         self._require_known(state.get("are_known", True), now)
         if state["can_progress"]:
             self._stuck_since = None
@@ -241,7 +265,6 @@ class Supervisor:
 
     def _require_known(self, are_known: bool, now: float) -> None:
         """Raises if the scheduler has forgotten the keys, or if they do not arrive there."""
-        self._were_known |= are_known
         since = self._unknown_since = None if are_known else self._unknown_since or now
         missing = 0.0 if since is None else now - since
         if self._were_known and missing >= limit("answers"):

@@ -312,15 +312,18 @@ class TaskGraph:
 
     # ---- to Dask
 
-    def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
-        """Runs all tasks where Dask would, and waits for the results of the keys."""
+    def compute(self, keys: Iterable[Key], are_apart: bool = False) -> Sequence[Any]:
+        """Runs all tasks where Dask would, and waits for the results of the keys.
+
+        ``are_apart``: they need nothing of each other; if some are lost, the error has the others.
+        """
         keys, client = list(keys), active_client()
         built = self.high_level_graph(keys, client)
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
             return Results(keys, built).compute_by(
-                functools.partial(supervised, client, self._measure)
+                functools.partial(supervised, client, self._measure), are_apart=are_apart
             )
 
     def _measure(self, client: Client) -> None:

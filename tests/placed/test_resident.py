@@ -313,9 +313,9 @@ def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, mo
     call_worker, remove = connection.call_worker, local.unregister_worker_plugin
     present_workers, abandon = connection.present_workers, worker_plugin.SumsPlugin.abandon
 
-    async def hear(self, call):
+    async def hear(self, call, number=0):
         heard.append(call)
-        await abandon(self, call)
+        await abandon(self, call, number)
 
     async def call_late(*args, **message):
         await may_go.wait()

@@ -26,6 +26,7 @@ from waiting import wait_until
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
 from daskgrad.placed import connection
+from daskgrad.placed.attached import Attachment
 from daskgrad.placed.connection import LINGER
 
 pytestmark = [
@@ -95,33 +96,67 @@ def kills_once(tmp_path, deadly):
         name = str(int(dg.value(item)[0]))
         if name in deadly and name not in lines(tmp_path / "killed"):
             write(tmp_path / "killed", name)
+            write(tmp_path / "dead", str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         write(tmp_path / "runs", name)
+        write(tmp_path / "where", f"{name} {os.getpid()}")
         return term(item, x)
 
     (tmp_path / "killed").touch()
     return model
 
 
+def own_and_item(model):
+    return lambda pair, x: model(pair[1], x) + np.sum(pair[0] * x)
+
+
+OWN = numpy.stack(ITEMS) / 64.0
+KINDS = ["placed", "attached", "sample", "each item"]
+
+
+def evaluated(kind, model, x=X):
+    """The values of a sum's derivatives, by some way of placing its items."""
+    shards = ITEMS if dask.config.get("scheduler", None) == "sync" else dg.place(ITEMS)
+    if kind == "placed":
+        return dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
+    if kind == "each item":
+        return dg.per_item(model, shards)(x)
+    if kind == "sample":
+        batch = ITEMS if shards is ITEMS else shards.sample(len(ITEMS), seed=1)
+        return dg.value_and_grad(lambda x: dg.map_sum(model, batch, x))(x)
+    both = own_and_item(model)
+    gradient = dg.value_and_grad(lambda x, z: dg.map_sum(both, dg.zip(z, shards), x), (0, 1))
+    value, (slope, own) = gradient(x, OWN if shards is ITEMS else shards.attach(OWN))
+    return value, slope, numpy.asarray(own)
+
+
+def assert_as_in_one_thread(found, kind):
+    with dask.config.set(scheduler="sync"):
+        expected = evaluated(kind, term)
+    for left, right in zip(found, expected, strict=True):
+        assert_array_equal(left, right)
+
+
 # Items in one block, or task, die of each other.
-DEADLY = [("placed", 1), ("list", 13), ("rows", 13)]
+DEADLY = [("placed", 1), ("attached", 1), ("sample", 1), ("list", 13), ("rows", 13)]
 
 
-@in_short(("where", "apart"), DEADLY, DEADLY[0])
+@in_short(("where", "apart"), DEADLY, DEADLY[1])
 def test_more_workers_may_die_in_a_call_than_of_one_block(where, apart, frail, tmp_path):
     """Each kills one, so no block has killed many, though others waited there."""
     whole_again(frail)
     model = kills_once(tmp_path, [str(apart * number) for number in range(5)])
-    items = dg.place(ITEMS) if where == "placed" else ITEMS
-    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
     with allowed_failures(frail, 3):
-        if where == "rows":
+        if where in KINDS:
+            found = evaluated(where, model)
+        elif where == "rows":
             rows = numpy.stack(ITEMS)
             both = dg.value_and_grad(lambda rows, x: dg.map_sum(model, rows, x), (0, 1))
             value, (_, slope) = both(rows, X)
+            found = value, slope
         else:
-            value, slope = gradient(X)
-    assert_right((value, slope))
+            found = dg.value_and_grad(lambda x: dg.map_sum(model, ITEMS, x))(X)
+    assert_as_in_one_thread(found, where if where in KINDS else "placed")
     assert len(lines(tmp_path / "killed")) == 5
 
 
@@ -153,28 +188,52 @@ def test_a_worker_of_whose_death_the_scheduler_learns_late_dies_once(monkeypatch
     assert not is_late
 
 
-def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, gate):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_other_workers_have_evaluated_stays_when_one_dies(kind, frail, tmp_path, gate):
+    """No item is evaluated twice by workers that live."""
     whole_again(frail)
     written = kills_once(tmp_path, ["40"])
 
     def model(item, x):
-        if item[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
+        if dg.value(item)[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
             gate.wait()
         return written(item, x)
 
-    shards, gradient = placed(model)
-    first = {
-        n for n, holder in enumerate(shards.holdings.holders) if holder == min(holders(shards))
-    }
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(gradient, X)
+        found = pool.submit(evaluated, kind, model)
         gate.wait_for(2)
         gate.open()
-        assert_right(found.result())
-    runs = runs_of(tmp_path / "runs")
-    kept = first if 40 not in first else {*range(64)} - first
-    assert {runs[str(number)] for number in kept} == {1}
-    assert max(runs.values()) == 2
+        assert_as_in_one_thread(found.result(), kind)
+    (dead,) = lines(tmp_path / "dead")
+    runs = [run.split() for run in lines(tmp_path / "where")]
+    by_the_living = Counter([name for name, worker in runs if worker != dead])
+    assert by_the_living == dict.fromkeys(map(str, range(64)), 1)
+    assert len(runs) > 64
+
+
+def test_cotangents_that_a_worker_kept_before_it_died_in_a_later_attempt(
+    monkeypatch, frail, tmp_path, gate
+):
+    """Other workers evaluate them again: the client could not."""
+    whole_again(frail)
+    monkeypatch.setattr(Attachment, "limit", -1)
+    written = kills_once(tmp_path, ["40", "20"])
+
+    def model(item, x):
+        if dg.value(item)[0] == 17.0:
+            gate.wait()
+        return written(item, x)
+
+    def has_heard(dask_worker):
+        return any(getattr(plugin, "_over", ()) for plugin in dask_worker.plugins.values())
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(evaluated, "attached", model)
+        gate.wait_for(1)
+        wait_until(lambda: any(frail.run(has_heard, on_error="ignore").values()))
+        gate.open()
+        assert_as_in_one_thread(found.result(), "attached")
+    assert lines(tmp_path / "killed") == ["40", "20"]
 
 
 def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):

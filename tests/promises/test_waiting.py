@@ -508,7 +508,8 @@ def watched(monkeypatch, clock):
     monkeypatch.setattr(supervision, "in_loop", in_loop)
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Supervisor(client, [("value-slow-1", 0)]), clock, asked
+    future = SimpleNamespace(key=("value-slow-1", 0), status="pending")
+    return supervision.Supervisor(client, [future]), clock, asked
 
 
 LOOKS = [  # a limit, and when the client looked; each time there is an answer
@@ -546,9 +547,11 @@ def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watch
         watch.look()
 
 
-UNKNOWN = {"can_progress": True, "are_known": False}
+UNKNOWN = {"can_progress": True, "are_known": False, "were_known": False}
+GONE = {**UNKNOWN, "were_known": True}  # as its log says
 FORGOTTEN = [  # what the scheduler answers minute after minute, and the limit that this reaches
     ([{"can_progress": True}, UNKNOWN, UNKNOWN], LostError, "nowhere has forgotten the value of"),
+    ([GONE, GONE], LostError, "nowhere has forgotten the value of"),
     ([UNKNOWN] * 11, TimeoutError, "graph has not arrived at the scheduler at nowhere for 600 s"),
 ]
 
