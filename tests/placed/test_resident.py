@@ -310,7 +310,7 @@ def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
 def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, monkeypatch):
     """The messages are held up until closing asks for them, or else until the plugins are gone."""
     heard, ended, may_go = [], [], asyncio.Event()
-    call_worker, remove = connection.call_worker, local.unregister_worker_plugin
+    call_worker, take_away = connection.call_worker, connection.take_away
     present_workers, abandon = connection.present_workers, worker_plugin.SumsPlugin.abandon
 
     async def hear(self, call, number=0):
@@ -324,9 +324,9 @@ def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, mo
         finally:
             ended.append(message)
 
-    async def remove_plugin(name):
-        await remove(name)
-        may_go.set()
+    def leave(client, name):
+        take_away(client, name)
+        local.loop.add_callback(may_go.set)
 
     def ask_who_is_there(client):
         local.loop.add_callback(may_go.set)
@@ -341,7 +341,7 @@ def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, mo
         with pytest.raises(ArithmeticError):
             summed(shards, fail)(X)
         monkeypatch.setattr(connection, "present_workers", ask_who_is_there)
-        monkeypatch.setattr(local, "unregister_worker_plugin", remove_plugin)
+        monkeypatch.setattr(connection, "take_away", leave)
     wait_until(lambda: len(ended) == 2)
     assert len(heard) == 2
 
