@@ -167,7 +167,7 @@ class Connection:
                 spread.require_open()
                 if isinstance(spread, Holdings):
                     self._users.add(spread)
-            self._register()
+            self.register()
             is_late = clock.seconds() - self._looked > LOOK_EVERY
             if is_late or any([spread.workers != self._workers for spread in spreads]):
                 self._look()
@@ -184,7 +184,7 @@ class Connection:
                         self._book.get(reply["address"], {}).pop(name, None)
                 if reply["status"] == "no plugin":
                     self._is_registered = False
-            self._register()
+            self.register()
             self._look()
             self._settle(spreads)
 
@@ -302,11 +302,13 @@ class Connection:
         self._looked = clock.seconds()
         self._book = {a: names for a, names in self._book.items() if a in self._workers}
 
-    def _register(self) -> None:
-        if not self._is_registered:
-            self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
-            self._send(PresencePlugin(self.name, self.client.id))
-            self._is_registered = True
+    def register(self) -> None:
+        """Registers the plugins, unless that is done."""
+        with self._lock:
+            if not self._is_registered:
+                self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
+                self._send(PresencePlugin(self.name, self.client.id))
+                self._is_registered = True
 
     def _send(self, plugin: Any) -> None:
         """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""

@@ -16,8 +16,9 @@ from distributed import Client, Future
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
-from daskgrad.tasks.clients import current_worker
+from daskgrad.tasks.clients import address_of, current_worker
 from daskgrad.tasks.collections import is_there
+from daskgrad.tasks.observers import TOPIC
 from daskgrad.tasks.sending import named_if_unreadable, named_if_unsendable
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
@@ -336,7 +337,7 @@ def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Bl
 
 logger = logging.getLogger("daskgrad")
 
-ATTEMPTS = 5  # to place blocks while workers come and go
+ATTEMPTS = 20  # to place blocks while workers come and go
 TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
 CLOSED = "these shards are closed; place the items again"
 
@@ -371,15 +372,20 @@ class Holdings(Spread):
 
     def settle(self, workers: dict[str, int]) -> None:
         """Spreads the blocks over these workers, unless they are; places lost ones again."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return super().settle(workers)
             except LateError:
                 raise
-            except (KeyError, OSError):  # a worker has gone meanwhile, or takes nothing any more
+            except (KeyError, OSError) as error:  # a worker has gone, or takes nothing any more
+                if attempt == ATTEMPTS:
+                    raise ConnectionError(
+                        f"{self.count} blocks of items could not be placed at "
+                        f"{address_of(self.client)}: in {ATTEMPTS} attempts a worker left or took "
+                        f"nothing, at last {error!r}; see the logs of the cluster's workers"
+                    ) from error
                 time.sleep(0.05)
                 workers = workers_of(self.client)
-        super().settle(workers)
 
     def restore(self) -> None:
         """Places lost blocks again."""
@@ -423,6 +429,7 @@ class Holdings(Spread):
 
     def _give(self, address: str, numbers: Sequence[int]) -> None:
         """Places blocks under new keys, so that no late message about an old key can meet them."""
+        self._keep_alive(address)
         self._latest_move += 1
         keys = [key_of(self.key, self._latest_move, number) for number in numbers]
         data = {
@@ -442,6 +449,7 @@ class Holdings(Spread):
             return asyncio.shield(scatter())
 
         def require_present() -> None:
+            self._keep_alive(address)
             if address not in present_workers(self.client):
                 raise KeyError(address)
 
@@ -455,6 +463,12 @@ class Holdings(Spread):
             self.futures[number] = futures[key]
             self._moves[number] = self._latest_move
             self.holders[number] = address
+
+    def _keep_alive(self, address: str) -> None:
+        """Has an adaptive cluster keep a worker that is about to get blocks: it has no tasks."""
+        log: Any = functools.partial(self.client.scheduler.log_event, topic=TOPIC)
+        event = {"worker": address, "action": "placing"}
+        ask_scheduler(self.client, lambda: log(msg=event), "to keep a worker that gets items")
 
     def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
         """The items of blocks, with their names in errors."""

@@ -25,7 +25,7 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
-from daskgrad.placed import connection
+from daskgrad.placed import connection, spread
 from daskgrad.placed.attached import Attachment
 from daskgrad.placed.connection import LINGER
 
@@ -509,6 +509,23 @@ def test_shards_close_after_the_scheduler_has_gone(event, monkeypatch):
 
 
 # --------------------------------------------------------------------------- a sign of life
+
+
+def test_dask_does_not_close_what_is_given_items(monkeypatch):
+    """These workers have no tasks, and Dask may have started them for one that has ended."""
+    may_be_closed, as_sent = [], spread.as_sent
+
+    def closing(dask_scheduler):
+        return dask_scheduler.workers_to_close(n=2, minimum=0)
+
+    def sent(items, address):
+        may_be_closed.append(address in client.run_on_scheduler(closing))
+        return as_sent(items, address)
+
+    monkeypatch.setattr(spread, "as_sent", sent)
+    with cluster(**IN_PROCESS) as client:
+        dg.place(ITEMS)
+    assert may_be_closed == [False] * len(ITEMS)
 
 
 def test_dask_does_not_close_what_evaluates(clock, gate):

@@ -570,7 +570,14 @@ def test_tasks_that_the_scheduler_does_not_know_are_not_waited_for(answers, kind
         watch.look()
 
 
-def test_tasks_that_the_scheduler_forgets_are_computed_again(wait_for_long, clock, gate):
+@pytest.mark.parametrize("looks", [1, 0])
+def test_tasks_that_the_scheduler_forgets_are_computed_again(
+    looks, wait_for_long, clock, gate, monkeypatch
+):
+    """Also before the client has looked once whether they are there."""
+    is_blind, look = [True] * (not looks), supervision.Supervisor.look
+    monkeypatch.setattr(supervision.Supervisor, "look", lambda s: is_blind or look(s))
+
     def slow(x):
         gate.wait()
         return np.sum(np.sin(x))
@@ -580,9 +587,10 @@ def test_tasks_that_the_scheduler_forgets_are_computed_again(wait_for_long, cloc
 
     def lose():
         gate.wait_for()
-        wait_for_long(times=1)
+        wait_for_long(times=looks)
         client.run_on_scheduler(forget, client=client.id)
-        wait_for_long(times=2)
+        is_blind.clear()
+        wait_for_long(times=looks + 1)
         clock.move(61.0)
         gate.open()
 
