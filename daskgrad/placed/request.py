@@ -168,7 +168,9 @@ class Request:
     def _rows_of(self, spread_sum: SpreadSum, runs: Sequence[BlockRun]) -> "WorkerItems":
         size = spread_sum.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
-        drawn = [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size, spread_sum.left)
+        drawn = (
+            [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size, spread_sum.left)
+        )
         if spread_sum.sample is not None:
             bounds = [(run.rank, run.stop) for run in drawn]
         fields = [

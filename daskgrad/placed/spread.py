@@ -29,17 +29,21 @@ from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 # Among about equally good cuts it takes the one at the largest power of two: the more of a subtree
 # a worker holds, the fewer partial sums it returns.
 
-UNEVEN = 1.1  # the largest load, in mean loads, up to which no block moves
+UNEVEN = 1.1  # the largest load, in mean loads, up to which no block moves; the least, inversely
 DOUBT = 0.5  # added to it after one measured call, half as much after two ...
+CHANCE = 3.0  # typical changes of a load from look to look that are no reason to move blocks
 WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
 TOLERANCE = 0.03  # part of a worker's share by which an aligned cut may miss it
 
 
-def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = ()) -> list[str]:
+def assign(
+    costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = (), uneven: float = UNEVEN
+) -> list[str]:
     """For each block the address of the worker that is to hold it.
 
-    A block stays with its holder, unless the holder is gone, or has the largest load while loads
-    are uneven: the surplus of one worker moves, and not the runs behind it.
+    A block stays with its holder, unless the holder is gone, or has the largest load while some
+    load is ``uneven``, so many times the mean or the mean so many times it: the surplus of one
+    worker moves, and not the runs behind it. Measured costs differ by less by chance.
     """
     addresses, threads = list(workers), np.array(list(workers.values()))
     wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
@@ -50,10 +54,16 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
     load = np.array([np.sum(costs[numbers]) for numbers in held.values()])
     gets = filling(load, threads, np.sum(costs[free]))
     load += gets
+    even = threads * np.sum(costs) / np.sum(threads)
+    is_uneven = (load > uneven * even) | (uneven * load < even)
     while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
         cost = costs[numbers[-1]]
         least = int(np.argmin((load + cost) / threads))
-        if (load[least] + cost) / threads[least] > (1.0 - TOLERANCE) * load[most] / threads[most]:
+        is_worth = is_uneven[most] or is_uneven[least]
+        gain = (1.0 - TOLERANCE) * load[most] / threads[most] - (load[least] + cost) / threads[
+            least
+        ]
+        if not is_worth or gain < 0.0:
             break
         free.append(numbers.pop())
         load[most] -= cost
@@ -105,7 +115,11 @@ def alignment(number: int) -> int:
 
 
 def rebalancing(
-    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int], measured: int
+    costs: np.ndarray,
+    holders: Sequence[str],
+    workers: dict[str, int],
+    measured: int,
+    uneven: float = UNEVEN,
 ) -> list[str] | None:
     """The new holder of each block if the loads are too uneven; None if no block should move.
 
@@ -115,10 +129,22 @@ def rebalancing(
     """
     before = loads(costs, holders, workers)
     mean = float(np.mean(before))
-    if max(before) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
+    if max(before) <= max((uneven + DOUBT / measured) * mean, mean + WORTH):
         return None
-    wanted = assign(costs, workers, holders)
+    wanted = assign(costs, workers, holders, uneven)
     return wanted if max(loads(costs, wanted, workers)) < max(before) else None
+
+
+def uneven_loads(
+    costs: np.ndarray, earlier: np.ndarray, holders: Sequence[str], workers: dict[str, int]
+) -> float:
+    """The largest load, in mean loads, that is no reason to move blocks: more than ``UNEVEN`` where
+    loads change as much from one look to the next."""
+    if np.any(np.isnan(costs + earlier)):
+        return UNEVEN
+    now, before = [np.array(loads(of, holders, workers)) for of in (costs, earlier)]
+    shares = [load / np.mean(load) for load in (now, before)]
+    return max(UNEVEN, 1.0 + CHANCE * float(np.median(np.abs(shares[0] - shares[1]))))
 
 
 def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:
@@ -188,8 +214,10 @@ class Spread:
         self.holders: list[str] = [""] * self.count
         self.seconds = np.full(self.count, np.nan)  # as far as they are known
         self._costs = self.seconds.copy()  # without each worker's first call
+        self._earlier = self.seconds.copy()  # the costs at the last look at the loads
         self._least = self.seconds.copy()  # in the calls since the last look at the loads
         self._measured = 0  # the number of these calls
+        self._uneven = UNEVEN
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
         self._assigned: dict[str, Assignment] | None = None
@@ -248,7 +276,7 @@ class Spread:
             if are_same and all(holder in workers for holder in self.holders):
                 return
             self.workers = {}  # if this is interrupted, the next call settles again
-            self._move(assign(self.costs(), workers, self.holders))
+            self._move(assign(self.costs(), workers, self.holders, self._uneven))
             self.workers = dict(workers)
 
     def _locate(self) -> None:
@@ -259,7 +287,8 @@ class Spread:
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = rebalancing(self.costs(), self.holders, self.workers, self._measured)
+            options = self._measured, self._uneven
+            wanted = rebalancing(self.costs(), self.holders, self.workers, *options)
             if wanted is not None:
                 self._move(wanted)
 
@@ -303,7 +332,9 @@ class Spread:
             self._measured += 1
             if self._calls & (self._calls - 1) == 0:
                 self._forget()
+                self._uneven = uneven_loads(self._costs, self._earlier, self.holders, self.workers)
                 self.rebalance()
+                self._earlier[:] = self._costs if self._measured > 1 else np.nan  # by chance
                 self._least[:], self._measured = np.nan, 0
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:

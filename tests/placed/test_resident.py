@@ -377,6 +377,8 @@ def test_workers_of_a_cluster_that_closes_are_not_asked_to_remove_plugins(monkey
             status=Status.running,
             workers={"a": 1, "b": 2},
             running={1},
+            plugins={},
+            worker_plugins={"name": b""},
             unregister_worker_plugin=remove,
         )
         leaving = asyncio.ensure_future(plugin._leave_workers(scheduler))
@@ -487,7 +489,7 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(local, monkeyp
     expected = summed(shards)(X)
     attempts = []
 
-    def rebalancing(costs, holders, workers, measured):
+    def rebalancing(costs, holders, workers, measured, uneven):
         attempts.append(workers)
         return ["tcp://127.0.0.1:1"] * len(holders)
 

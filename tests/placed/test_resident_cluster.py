@@ -478,8 +478,7 @@ def cut_off(client, monkeypatch):
     monkeypatch.setattr(connection, "GRACE", 0.0)
     (name,) = [name for name in plugins_of(client) if name.startswith("daskgrad-")]
     client.loop.add_callback(client.scheduler_comm.comm.abort)
-    wait_until(lambda: client.status != "running")
-    wait_until(lambda: client.status == "running" and name not in plugins_of(client))
+    wait_until(lambda: name not in plugins_of(client) and client.status == "running")
 
 
 def plugins_of(client):
@@ -546,6 +545,7 @@ def test_dask_does_not_close_what_evaluates(clock, gate):
 
     with cluster(**IN_PROCESS) as client, ThreadPoolExecutor(1) as pool:
         shards, gradient = placed()
+        clock.move(LINGER + 1.0)
         assert client.run_on_scheduler(may_be_closed) == 2
         assert_right(gradient(X))
         wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)

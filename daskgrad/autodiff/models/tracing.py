@@ -16,6 +16,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
+from daskgrad.autodiff.tape.boxes import NESTED, TAPE_BOXES
 from daskgrad.autodiff.tape.questions import PLAIN, answer_arguments
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
@@ -321,6 +322,11 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
             raise TypeError(
                 f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
                 f"derivative would lose; fill it, or return the entries that are not masked"
+            )
+        if type(leaf) in TAPE_BOXES:
+            raise TypeError(
+                f"model {model.name!r} returned a traced value of another model, within which it "
+                f"was differentiated; {NESTED}"
             )
         is_label = leaf is not value and isinstance(leaf, str | None)
         if not (is_label or isinstance(leaf, NUMBERS)):
