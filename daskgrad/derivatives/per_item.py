@@ -154,6 +154,7 @@ def evaluate_terms(
     ``collect`` returns them."""
     warn_of_shipping(graph, active_client())
     tasks = TaskGraph()
+    tasks.are_apart = True
     values = build_values(tasks, node.inputs)
     tasks.share([node.model, node.model])  # it is in every task
     args = (node.summand(graph), [values[source] for source in node.inputs])
@@ -162,7 +163,7 @@ def evaluate_terms(
     blocks_of = {ref.key: block for block, ref in enumerate(references) if block not in done}
     kept: Mapping[Any, Any] = {}
     try:
-        kept = dict(zip(blocks_of, tasks.compute(blocks_of, are_apart=True), strict=True))
+        kept = dict(zip(blocks_of, tasks.compute(blocks_of), strict=True))
     except LostError as error:
         kept = error.kept
         raise

@@ -83,11 +83,14 @@ class AttachedUse:
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
         self._originals = sums
+        self._spreads: dict[Attachment, Holdings] = {}  # one for all sums
+        self._dropped: dict[Attachment, Sequence[str]] = {}
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
         self.kept: set[int] = set()  # the sums of which workers keep cotangents, by their numbers
         sent = [field for spread_sum in sums for field in spread_sum.sent]
         fields = [field for field in sent if isinstance(field, Elsewhere)]
+        self._are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         self.attachments: list[Attachment] = list(
             dict.fromkeys(whole.attachment for whole in wholes if isinstance(whole, Attached))
@@ -95,22 +98,24 @@ class AttachedUse:
 
     def settle(self) -> None:
         """Finds the blocks and steps that workers lack, and once which arrays they hold."""
-        if self.versions:
-            for n, (attachment, layout, *_, dropped) in enumerate(self.versions):
-                version = attachment.settle(self._connection, layout.spread)
-                # All workers have heard of these: later attempts need not ask all of them.
-                self.versions[n] = version._replace(dropped=dropped)
-        elif self.sums is self._originals:
+        if self._are_here:
+            return
+        is_first = self.sums is self._originals
+        for spread_sum in self._originals if is_first else ():
+            if isinstance(spread_sum.spread, Holdings) and spread_sum.sample is None:
+                for field in [field for field in spread_sum.sent if isinstance(field, Attached)]:
+                    self._spreads.setdefault(field.attachment, spread_sum.spread)
+        settled = [a.settle(self._connection, spread) for a, spread in self._spreads.items()]
+        versions = [version for version in settled if version is not None]
+        # Only the first attempt asks all workers: they hear of the calls that are dropped by then.
+        self._dropped = self._dropped or {v.attachment: v.dropped for v in versions}
+        self.versions = [v._replace(dropped=self._dropped[v.attachment]) for v in versions]
+        if is_first:
+            self._spreads = {v.attachment: self._spreads[v.attachment] for v in versions}
             self._choose()
 
     def _choose(self) -> None:
-        spreads: dict[Attachment, Holdings] = {}  # one for all sums
-        for spread_sum in self._originals:
-            if isinstance(spread_sum.spread, Holdings) and spread_sum.sample is None:
-                for field in [field for field in spread_sum.sent if isinstance(field, Attached)]:
-                    spreads.setdefault(field.attachment, spread_sum.spread)
-        settled = [a.settle(self._connection, spread) for a, spread in spreads.items()]
-        self.versions = [version for version in settled if version is not None]
+        """Puts stand-ins in the places of the arrays that workers hold."""
         names: dict[Any, str] = {(v.attachment, v.layout.spread): v.name for v in self.versions}
 
         def as_sent(spread_sum: SpreadSum, field: Any) -> Any:
@@ -250,8 +255,8 @@ class DirectCall:
             pairs = zip(sums, self._left, strict=True)
             sums = [spread_sum._replace(left=left) for spread_sum, left in pairs]
         request = Request(sums, self._assigned(), blocks)
-        of_call = self._name, next(self._attempts)
-        return Attempt(self._connection, of_call, request, self._replicated, attached)
+        number = next(self._attempts)
+        return Attempt(self._connection, self._name, number, request, self._replicated, attached)
 
     def _assigned(self) -> list[Mapping[str, Assignment]]:
         """The blocks that are left. Those with half of the deaths that are allowed come last, one a
@@ -419,14 +424,15 @@ class Attempt:
     def __init__(
         self,
         connection: Connection,
-        of_call: tuple[str, int],
+        call: str,
+        number: int,
         request: Request,
         replicated: Sequence[Replicated],
         attached: Sequence[AttachedVersion],
     ):
         self._connection = connection
         self._client = connection.client
-        self._call, self._number = of_call
+        self._call, self._number = call, number
         self.request, self.plan = request, request.plan
         arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
         self._arrays = {array.name: array for array in arrays}

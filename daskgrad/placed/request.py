@@ -15,6 +15,7 @@ from daskgrad.placed.messages import (
     LARGE,
     LARGE_POINT,
     AttachedRows,
+    DrawnRun,
     Frames,
     JobMessage,
     Parcel,
@@ -168,10 +169,9 @@ class Request:
     def _rows_of(self, spread_sum: SpreadSum, runs: Sequence[BlockRun]) -> "WorkerItems":
         size = spread_sum.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
-        drawn = (
-            [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size, spread_sum.left)
-        )
+        drawn: list[DrawnRun] = []
         if spread_sum.sample is not None:
+            drawn = spread_sum.sample.runs(runs, size, spread_sum.left)
             bounds = [(run.rank, run.stop) for run in drawn]
         fields = [
             field

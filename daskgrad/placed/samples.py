@@ -97,12 +97,16 @@ class Sample(Drawn):
         """The drawn items in runs of the blocks of all items; ``leaves``: in these alone."""
         bounds = [(run.start * block_items, run.stop * block_items) for run in runs]
         places = np.searchsorted(self.indices, np.array(bounds, np.intp).reshape(-1, 2)).tolist()
-        drawn = []
-        for run, (start, stop) in zip(runs, places, strict=True):
-            for first, end in self._consecutive(start, stop, leaves):
-                number = int(np.searchsorted(self.starts, first))
-                drawn.append(DrawnRun(first, number, run.move, self.indices[first:end]))
-        return drawn
+        parts = [
+            (first, end, run.move)
+            for run, bound in zip(runs, places, strict=True)
+            for first, end in self._consecutive(bound[0], bound[1], leaves)
+        ]
+        slices = np.searchsorted(self.starts, [first for first, *_ in parts]).tolist()
+        return [
+            DrawnRun(first, number, move, self.indices[first:end])
+            for (first, end, move), number in zip(parts, slices, strict=True)
+        ]
 
     def _consecutive(
         self, start: int, stop: int, leaves: Container[int] | None
@@ -113,14 +117,14 @@ class Sample(Drawn):
         leaf_of = self._leaf_numbers[start:stop].tolist()
         is_in = [False, *[leaf in leaves for leaf in leaf_of], False]
         edges = np.flatnonzero(np.diff(is_in)) + start
-        return list(map(tuple, edges.reshape(-1, 2).tolist()))
+        return [(first, end) for first, end in edges.reshape(-1, 2).tolist()]
 
     def blocks_with(self, leaves: Iterable[int], block_items: int) -> set[int]:
         """The blocks of all items that hold the drawn items of some leaves."""
         is_in = np.isin(self._leaf_numbers, list(leaves))
         return set((self.indices[is_in] // block_items).tolist())
 
-    @property
+    @cached_property
     def _leaf_numbers(self) -> np.ndarray:
         """For each drawn item the number of its leaf."""
         ranks = np.arange(len(self))

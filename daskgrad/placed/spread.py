@@ -59,11 +59,9 @@ def assign(
     while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
         cost = costs[numbers[-1]]
         least = int(np.argmin((load + cost) / threads))
+        after = (load[least] + cost) / threads[least]
         is_worth = is_uneven[most] or is_uneven[least]
-        gain = (1.0 - TOLERANCE) * load[most] / threads[most] - (load[least] + cost) / threads[
-            least
-        ]
-        if not is_worth or gain < 0.0:
+        if not is_worth or after > (1.0 - TOLERANCE) * load[most] / threads[most]:
             break
         free.append(numbers.pop())
         load[most] -= cost

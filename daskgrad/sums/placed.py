@@ -24,7 +24,7 @@ class Placed(OnlyItems, ABC):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            f"{type(self).__name__} of placed items belong to one process, and cannot be sent to "
+            f"placed items ({type(self).__name__}) belong to one process, and cannot be sent to "
             f"another one: sum over them, and give models what these need of them, as n = "
             f"len(shards) before the model, or the list that was placed"
         )

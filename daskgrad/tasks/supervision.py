@@ -14,6 +14,7 @@ from typing import Any
 from distributed import CancelledError, Client, KilledWorker, futures_of
 
 from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.descriptions import nbytes
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.keys import task_label
@@ -162,11 +163,25 @@ def gathered(client: Client, packed: Any, supervisor: "Supervisor", errors: str 
     except KilledWorker as error:
         error.add_note(
             f"daskgrad: the task is the {task_label(error.task)}; it may have ended the "
-            f"workers' processes, or needed more memory than they have"
+            f"workers' processes, or needed more memory than they have{memory_for(client, error)}"
         )
         raise
     finally:
         del gathering
+
+
+def memory_for(client: Client, error: KilledWorker) -> str:
+    """The bytes of the inputs of a task that killed its workers, and their limit, for a message."""
+    taken = told_soon(client, input_bytes, error.task)
+    limit_of_worker = error.last_worker.memory_limit
+    if taken is None or not limit_of_worker:
+        return ""
+    return f": its inputs take {nbytes(taken)}, and a worker may use {nbytes(limit_of_worker)}"
+
+
+def input_bytes(key: Any, dask_scheduler: Any) -> int:
+    inputs = dask_scheduler.tasks[key].dependencies if key in dask_scheduler.tasks else ()
+    return sum([max(source.nbytes, 0) for source in inputs])
 
 
 def gathered_apart(client: Client, futures: Sequence[Any]) -> dict[Any, Any]:
@@ -315,13 +330,18 @@ SOON = 0.5  # seconds
 def seconds_of(client: Client, keys: Iterable[Any]) -> float:
     """The seconds that the tasks of an evaluation have run, whose results are there; infinity if
     the scheduler has forgotten one of them, or does not tell soon: the results need not wait."""
-    groups = list({key[0] for key in keys})
-    future = in_loop(client, lambda: client.run_on_scheduler(seconds_in, groups))
+    seconds = told_soon(client, seconds_in, list({key[0] for key in keys}))
+    return math.inf if seconds is None else seconds
+
+
+def told_soon(client: Client, look_up: Callable, *args: Any) -> Any:
+    """A look-up on the scheduler; None if it does not tell soon."""
+    future = in_loop(client, lambda: client.run_on_scheduler(look_up, *args))
     if has_result(future, SOON):
         return future.result()
     future.cancel()
-    logger.info("the scheduler at %s did not tell how long tasks have run", address_of(client))
-    return math.inf
+    logger.info("the scheduler at %s did not tell %s", address_of(client), look_up.__name__)
+    return None
 
 
 def seconds_in(groups: Sequence[str], dask_scheduler: Any) -> float:

@@ -143,9 +143,11 @@ class TaskGraph:
     """The tasks of one evaluation while its graph is built; ``where`` they will run.
 
     ``is_measured``: a cluster's scheduler is asked for the ``seconds`` that its tasks have run.
+    ``are_apart``: its results need nothing of each other; if some are lost, the error has the rest.
     """
 
     is_measured = False
+    are_apart = False
     seconds = 0.0
 
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
@@ -312,18 +314,15 @@ class TaskGraph:
 
     # ---- to Dask
 
-    def compute(self, keys: Iterable[Key], are_apart: bool = False) -> Sequence[Any]:
-        """Runs all tasks where Dask would, and waits for the results of the keys.
-
-        ``are_apart``: they need nothing of each other; if some are lost, the error has the others.
-        """
+    def compute(self, keys: Iterable[Key]) -> Sequence[Any]:
+        """Runs all tasks where Dask would, and waits for the results of the keys."""
         keys, client = list(keys), active_client()
         built = self.high_level_graph(keys, client)
         with named_if_unsendable(parts_sent(built)):
             if client is None:
                 return self._compute_here(keys, built)
             return Results(keys, built).compute_by(
-                functools.partial(supervised, client, self._measure), are_apart=are_apart
+                functools.partial(supervised, client, self._measure), are_apart=self.are_apart
             )
 
     def _measure(self, client: Client) -> None:

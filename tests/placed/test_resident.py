@@ -289,6 +289,19 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
     shards.close()
 
 
+@pytest.mark.parametrize("of", [lambda shards: shards, lambda shards: shards.sample(2, 0)])
+def test_models_that_refer_to_placed_items_cannot_be_sent(of, client):
+    with dg.place(ROWS) as shards:
+        items = of(shards)
+
+        def with_closure(item, x):
+            return dot(item, x) * len(items)
+
+        for model, others in ((with_closure, ROWS), (dot, [(items, 1)])):
+            with pytest.raises(TypeError, match=r"cannot be sent .* placed items .* one process"):
+                dg.grad(lambda x, m=model, rows=others: dg.map_sum(m, rows, x))(X)
+
+
 def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
     """Two messages may take two connections; nobody would end the call."""
 

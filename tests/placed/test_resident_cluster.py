@@ -224,16 +224,50 @@ def test_cotangents_that_a_worker_kept_before_it_died_in_a_later_attempt(
             gate.wait()
         return written(item, x)
 
+    found = stopped_at(gate, frail, lambda: evaluated("attached", model))
+    assert_as_in_one_thread(found, "attached")
+    assert sorted(lines(tmp_path / "killed")) == ["20", "40"]
+
+
+def stopped_at(gate, client, call):
+    """The result of a call, a worker of which waits at a gate until it hears that it may stop."""
+
     def has_heard(dask_worker):
         return any(getattr(plugin, "_over", ()) for plugin in dask_worker.plugins.values())
 
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(evaluated, "attached", model)
+        result = pool.submit(call)
         gate.wait_for(1)
-        wait_until(lambda: any(frail.run(has_heard, on_error="ignore").values()))
+        wait_until(lambda: any(client.run(has_heard, on_error="ignore").values()))
         gate.open()
-        assert_as_in_one_thread(found.result(), "attached")
-    assert sorted(lines(tmp_path / "killed")) == ["20", "40"]
+        return result.result()
+
+
+def test_a_sample_whose_blocks_are_evaluated_in_part(frail, tmp_path, gate):
+    """A worker stops between two subtrees of the drawn items, in the middle of a block."""
+    whole_again(frail)
+    batch = dg.place(ITEMS, 8).sample(48, seed=2)
+    drawn = batch.indices.tolist()
+    assert drawn[15] // 8 == drawn[16] // 8, "the end of the first subtree"
+    written = kills_once(tmp_path, [str(drawn[40])])
+
+    def model(item, x):
+        if item[0] == drawn[2]:
+            gate.wait()
+        return written(item, x)
+
+    def value_and_slope(model, batch):
+        return dg.value_and_grad(lambda x: dg.map_sum(model, batch, x))(X)
+
+    value, slope = stopped_at(gate, frail, lambda: value_and_slope(model, batch))
+    (dead,) = lines(tmp_path / "dead")
+    runs = [run.split() for run in lines(tmp_path / "where")]
+    by_the_living = Counter([name for name, worker in runs if worker != dead])
+    assert by_the_living == dict.fromkeys(map(str, drawn), 1)
+    with dask.config.set(scheduler="sync"):
+        expected = value_and_slope(term, batch)
+    assert value == expected[0]
+    assert_array_equal(slope, expected[1])
 
 
 def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def test_limits_are_seconds_durations_or_none_and_have_defaults(wait, limits):
 
 NO_LIMIT = r"daskgrad\.wait\.placing in .*'5 minutes', or None"
 NO_NAME = r"must hold the limits daskgrad\.wait\.workers, "
-WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", -1, 0, [3], "nan")]
+WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", "", -1, 0, [3], "nan")]
 WRONG += [(wrong, NO_NAME) for wrong in ({"wait": 5}, {"wait.workerz": 5}, {"wait": [1]})]
 
 
@@ -482,14 +483,18 @@ def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models()
 
 def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it(frail):
     def deadly_model(x):
-        if np.sum(x) < 100.0:
+        if np.sum(x) < 1e9:
             os._exit(1)
         return np.sum(x)
 
     killed = pytest.raises(Exception, match=r"KilledWorker|died while running it")
     with allowed_failures(frail, 0), killed as caught:
-        dg.grad(dg.delayed(deadly_model))(X)
-    assert "the task is the forward of 'deadly_model'" in caught.value.__notes__[0]
+        dg.grad(lambda x: dg.delayed(deadly_model)(dg.delayed(lambda x: x * np.ones(2**17))(x)))(
+            1.0
+        )
+    (note,) = caught.value.__notes__
+    assert "the task is the forward of 'deadly_model'" in note
+    assert re.search(r"its inputs take \S+ MiB, and a worker may use \S+ GiB", note)
     assert_right(gradient())
 
 

@@ -323,13 +323,13 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
                 f"model {model.name!r} returned a masked array, {describe(leaf)}, whose mask a "
                 f"derivative would lose; fill it, or return the entries that are not masked"
             )
-        if type(leaf) in TAPE_BOXES:
-            raise TypeError(
-                f"model {model.name!r} returned a traced value of another model, within which it "
-                f"was differentiated; {NESTED}"
-            )
         is_label = leaf is not value and isinstance(leaf, str | None)
         if not (is_label or isinstance(leaf, NUMBERS)):
+            if type(leaf) in TAPE_BOXES:
+                raise TypeError(
+                    f"model {model.name!r} returned a traced value of another model, within which "
+                    f"it was differentiated; {NESTED}"
+                )
             raise TypeError(
                 f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
                 f"dicts, lists, tuples and registered dataclasses of them"
