@@ -16,9 +16,9 @@ from daskgrad.autodiff.models import pullbacks
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import imported
 from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
-from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.keys import calls_in, dashboard_name, key_parts, known_name
 from daskgrad.tasks.observers import TOPIC, Ran
+from daskgrad.tasks.plugins import take_away
 
 PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
@@ -277,5 +277,4 @@ def recording(client: Client) -> Iterator[str]:
     try:
         yield name
     finally:
-        if client.status in CONNECTED:  # otherwise the scheduler has gone, or is about to
-            client.unregister_scheduler_plugin(name)
+        take_away(client, name)

@@ -43,7 +43,7 @@ from daskgrad.tasks.supervision import LostError, present_workers
 from daskgrad.tasks.task_graph import TaskGraph, where
 
 NOTHING = contextlib.nullcontext()
-ATTEMPTS = 10  # evaluations of one graph while placed items are lost
+ATTEMPTS = 10  # evaluations of one graph that come no further while placed items are lost
 
 Arrived = dict[Variable, Cotangent]  # the cotangents of variables, or of parts of them
 
@@ -194,8 +194,9 @@ def evaluate_again_if_lost(
     error if nothing can be restored. ``prepare`` restores results that the evaluation uses."""
     sums = [node for node in graph.order if isinstance(node, ReductionNode)]
     placed = [shards for node in sums for shards in node.items.placed]
-    is_lost = False
-    for _ in range(ATTEMPTS):
+    is_lost, attempts = False, 0
+    while attempts < ATTEMPTS:
+        attempts += 1
         try:
             if is_lost and prepare is not None:
                 prepare()
@@ -209,6 +210,8 @@ def evaluate_again_if_lost(
             for shards in placed:
                 shards.restore()  # unless another evaluation has done so already
             is_lost = True
+            if error.kept:  # by the evaluation that follows
+                attempts = 0
     if is_lost and prepare is not None:
         prepare()
     return evaluate()

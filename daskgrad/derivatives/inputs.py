@@ -12,6 +12,7 @@ from dask.utils import format_bytes
 
 from daskgrad.autodiff.models.finite import is_debugging
 from daskgrad.autodiff.models.tracing import is_real_scalar
+from daskgrad.autodiff.tape.boxes import NESTED, TAPE_BOXES
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.cotangents import Cotangent, Leaves, is_differentiable, nbytes
 from daskgrad.autodiff.values.descriptions import (
@@ -95,6 +96,11 @@ def require_derivative(value: Any, argument: str, name: str) -> None:
             f"argument {argument!r} of {name!r} is a dask Array; its derivative is one, too, which "
             f"dg.differentiate returns: x = dg.variable(array), "
             f"dg.differentiate({name}(x), x); or compute it first"
+        )
+    if not TAPE_BOXES.isdisjoint(map(type, flatten(value)[0])):
+        raise TypeError(
+            f"argument {argument!r} of {name!r} is a traced value of a model, within which "
+            f"{name!r} is differentiated; {NESTED}"
         )
     raise TypeError(
         f"argument {argument!r} of {name!r} is {describe(value)}, which has no derivative; "

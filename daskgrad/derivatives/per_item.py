@@ -1,7 +1,7 @@
 """Per item: the value and the gradient of each term of a sum, in one pass."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -31,6 +31,7 @@ from daskgrad.sums.map_sum import reduction
 from daskgrad.sums.term_gradients import norms, stacks, terms_of_block
 from daskgrad.sums.zipping import Zip, as_sources, cut_alike, holds_nodes
 from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.supervision import LostError
 from daskgrad.tasks.task_graph import TaskGraph
 
 KINDS = {"norm": norms, "full": stacks}
@@ -124,9 +125,10 @@ def per_item(
         node = reduction(model, blocks, tuple(recorded.args), isinstance(items, Zip), "pairwise")
         graph = recorded.graph_of(node)
         collect = KINDS[gradient]
+        done: dict[int, Any] = {}  # by block; what is lost on the way is evaluated again
         with reading_replicated(graph):
-            results = evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, collect))
-        values, gradients = zip(*results, strict=True)
+            evaluate_again_if_lost(graph, lambda: evaluate_terms(node, graph, collect, done))
+        values, gradients = zip(*[done[block] for block in range(len(done))], strict=True)
         if gradient == "norm":
             return concatenate(values), concatenate(gradients)
         trees = joined_trees(recorded, gradients)
@@ -146,17 +148,27 @@ def joined_trees(recorded: RecordedFunction, blocks: Sequence[Sequence]) -> dict
 
 
 def evaluate_terms(
-    node: ReductionNode, graph: Graph, collect: Callable
-) -> Sequence[tuple[np.ndarray, Any]]:
-    """For each block the values of its terms, and their gradients as ``collect`` returns them."""
+    node: ReductionNode, graph: Graph, collect: Callable, done: dict[int, Any]
+) -> None:
+    """Adds to ``done`` for each other block the values of its terms, and their gradients as
+    ``collect`` returns them."""
     warn_of_shipping(graph, active_client())
     tasks = TaskGraph()
+    tasks.are_apart = True
     values = build_values(tasks, node.inputs)
     tasks.share([node.model, node.model])  # it is in every task
     args = (node.summand(graph), [values[source] for source in node.inputs])
     fun, blocks = functools.partial(terms_of_block, collect), node.items.blocks(tasks, node.name)
     references = node.build_blocks(tasks, "backward", fun, *args, blocks)
-    return tasks.compute([reference.key for reference in references])
+    blocks_of = {ref.key: block for block, ref in enumerate(references) if block not in done}
+    kept: Mapping[Any, Any] = {}
+    try:
+        kept = dict(zip(blocks_of, tasks.compute(blocks_of), strict=True))
+    except LostError as error:
+        kept = error.kept
+        raise
+    finally:
+        done.update({blocks_of[key]: result for key, result in kept.items()})
 
 
 def joined(blocks: Sequence[Any]) -> Any:

@@ -47,7 +47,7 @@ from daskgrad.placed.samples import Sample
 from daskgrad.placed.shards import Shards
 from daskgrad.placed.spread import NO_BLOCKS, Assignment, Holdings, Spread
 from daskgrad.placed.updates import KeptCotangent
-from daskgrad.placed.worker import call_worker
+from daskgrad.placed.worker import WHOLE, call_worker
 from daskgrad.placed.worker_store import ticket_of
 from daskgrad.placed.worker_sums import (
     KEPT,
@@ -80,27 +80,42 @@ from daskgrad.tasks.waiting import (
 class AttachedUse:
     """The attached arrays among the items of some sums, through the attempts of one call."""
 
-    def __init__(self, sums: Sequence[SpreadSum]):
+    def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
+        self._connection = connection
         self._originals = sums
+        self._spreads: dict[Attachment, Holdings] = {}  # one for all sums
+        self._dropped: dict[Attachment, Sequence[str]] = {}
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
+        self.kept: set[int] = set()  # the sums of which workers keep cotangents, by their numbers
         sent = [field for spread_sum in sums for field in spread_sum.sent]
         fields = [field for field in sent if isinstance(field, Elsewhere)]
-        self.are_here = not fields
+        self._are_here = not fields
         wholes = [f.whole if isinstance(f, RowsElsewhere) else f for f in fields]
         self.attachments: list[Attachment] = list(
             dict.fromkeys(whole.attachment for whole in wholes if isinstance(whole, Attached))
         )
 
-    def settle(self, connection: Connection) -> None:
-        """Finds the blocks and steps that workers lack."""
-        spreads: dict[Attachment, Holdings] = {}  # one for all sums
-        for spread_sum in self._originals:
+    def settle(self) -> None:
+        """Finds the blocks and steps that workers lack, and once which arrays they hold."""
+        if self._are_here:
+            return
+        is_first = self.sums is self._originals
+        for spread_sum in self._originals if is_first else ():
             if isinstance(spread_sum.spread, Holdings) and spread_sum.sample is None:
                 for field in [field for field in spread_sum.sent if isinstance(field, Attached)]:
-                    spreads.setdefault(field.attachment, spread_sum.spread)
-        settled = [attachment.settle(connection, spread) for attachment, spread in spreads.items()]
-        self.versions = [version for version in settled if version is not None]
+                    self._spreads.setdefault(field.attachment, spread_sum.spread)
+        settled = [a.settle(self._connection, spread) for a, spread in self._spreads.items()]
+        versions = [version for version in settled if version is not None]
+        # Only the first attempt asks all workers: they hear of the calls that are dropped by then.
+        self._dropped = self._dropped or {v.attachment: v.dropped for v in versions}
+        self.versions = [v._replace(dropped=self._dropped[v.attachment]) for v in versions]
+        if is_first:
+            self._spreads = {v.attachment: self._spreads[v.attachment] for v in versions}
+            self._choose()
+
+    def _choose(self) -> None:
+        """Puts stand-ins in the places of the arrays that workers hold."""
         names: dict[Any, str] = {(v.attachment, v.layout.spread): v.name for v in self.versions}
 
         def as_sent(spread_sum: SpreadSum, field: Any) -> Any:
@@ -110,11 +125,11 @@ class AttachedUse:
                     return AttachedRows(name, field.name)
             return brought_here(field)
 
-        if not self.are_here:
-            self.sums = [
-                spread_sum._replace(sent=[as_sent(spread_sum, field) for field in spread_sum.sent])
-                for spread_sum in self._originals
-            ]
+        self.sums = [
+            spread_sum._replace(sent=[as_sent(spread_sum, field) for field in spread_sum.sent])
+            for spread_sum in self._originals
+        ]
+        self.kept = {number for number, _, _ in self._kept_fields()}
 
     def abandon(self, call: str) -> None:
         """Has workers drop the cotangents of a call, also if they get it later than this."""
@@ -202,21 +217,26 @@ class DirectCall:
     """A call of the workers for some sums; it begins when it is made.
 
     If workers are lost, the others return the sums that they have, and another attempt is made for
-    the remaining blocks; or for all blocks, if workers keep cotangents or a sum is over a sample.
+    the remaining leaves of the sums' trees; then one for the blocks whose cotangents lost workers
+    kept.
     """
 
     def __init__(self, connection: Connection, sums: Sequence[SpreadSum]):
         self._connection = connection
         self._sums = sums
         self._spreads = [spread_sum.spread for spread_sum in sums]
-        self._left: list[set[int]] | None = None  # blocks, sum by sum; None: all
+        self._name = f"{connection.name}-{next(numbers)}"
+        self._attempts = itertools.count(WHOLE + 1)
+        self._left: list[set[int]] | None = None  # leaves, sum by sum; None: all
+        self._again: list[set[int]] = [set() for _ in sums]  # blocks that lost workers had kept
+        self._keepers: list[dict[int, str]] = [{} for _ in sums]  # of cotangents, by block
         self._deaths: list[Counter[int]] = [Counter() for _ in sums]  # of workers, by block
         self._results: list[WorkerResult] = []
         self._deadline = clock.seconds() + limit("evaluation")
         self._replicated = replicated_in(
             [value for spread_sum in sums for value in spread_sum.inputs]
         )
-        self._attached = AttachedUse(sums)
+        self._attached = AttachedUse(connection, sums)
         self._reading = contextlib.ExitStack()  # until there are results, or nobody wants them
         with contextlib.ExitStack() as reading:
             for array in (*self._replicated, *self._attached.attachments):
@@ -228,19 +248,22 @@ class DirectCall:
 
     def _begin(self) -> "Attempt":
         self._connection.prepare(self._spreads)
-        self._attached.settle(self._connection)
-        attached = self._attached.versions
+        self._attached.settle()
+        attached, sums = self._attached.versions, self._attached.sums
         blocks = [frames for version in attached for frames in version.blocks.values()]
-        request = Request(self._attached.sums, self._assigned(), blocks)
-        return Attempt(self._connection, request, self._replicated, attached)
+        if self._left is not None and any(self._left):
+            pairs = zip(sums, self._left, strict=True)
+            sums = [spread_sum._replace(left=left) for spread_sum, left in pairs]
+        request = Request(sums, self._assigned(), blocks)
+        number = next(self._attempts)
+        return Attempt(self._connection, self._name, number, request, self._replicated, attached)
 
     def _assigned(self) -> list[Mapping[str, Assignment]]:
         """The blocks that are left. Those with half of the deaths that are allowed come last, one a
         thread: a block that kills its worker takes along the blocks that wait there."""
-        left = self._left
-        if left is None:
+        if self._left is None:
             return [spread.assigned() for spread in self._spreads]
-        limit_of_safe = max(allowed_deaths(), 1)
+        limit_of_safe, left = max(allowed_deaths(), 1), self._blocks_left()
         safe = [
             {block for block in blocks if 2 * deaths[block] < limit_of_safe}
             for blocks, deaths in zip(left, self._deaths, strict=True)
@@ -248,6 +271,15 @@ class DirectCall:
         among, a_thread = (safe, None) if any(safe) else (left, 1)
         pairs = zip(self._spreads, among, strict=True)
         return [spread.assigned(blocks, a_thread) for spread, blocks in pairs]
+
+    def _blocks_left(self) -> list[set[int]]:
+        """The blocks with the remaining leaves; if none remain, those that are evaluated again."""
+        if self._left is None:
+            return [set(range(spread.count)) for spread in self._spreads]
+        if not any(self._left):
+            return self._again
+        pairs = zip(self._sums, self._left, strict=True)
+        return [spread_sum.blocks_with(leaves) for spread_sum, leaves in pairs]
 
     def results(self) -> Sequence[Captured]:
         """Waits for the sums; calls again if it failed through no fault of a model.
@@ -268,10 +300,11 @@ class DirectCall:
                 if self._left is None and not self._attempt.failures:
                     return self._add_up(results)
                 attempts = 0 if self._keep(results) else attempts + 1
-                if self._left is not None and not any(self._left):
-                    return self._add_up(self._results)
                 if self._attempt.failures:
                     self._recover()
+                self._miss_lost_cotangents()
+                if self._left is not None and not any([*self._left, *self._again]):
+                    return self._add_up(self._results)
                 self._attempt = self._begin()
             raise RuntimeError(f"{self._names()} could not be evaluated in {ATTEMPTS} attempts")
 
@@ -282,7 +315,7 @@ class DirectCall:
     def abandon(self) -> None:
         """Gives up the results, unless they are there."""
         self._attempt.abandon()
-        self._attached.abandon(self._attempt.name)
+        self._attached.abandon(self._name)
         self._reading.close()
 
     def _give_up(self, reply: dict[str, Any]) -> NoReturn:
@@ -294,30 +327,40 @@ class DirectCall:
         reraise(reply)
 
     def _keep(self, results: Sequence[WorkerResult]) -> bool:
-        """Keeps the results of evaluated blocks, if it can; whether there are any."""
-        if not self._attached.are_here or any(
-            [spread_sum.sample is not None for spread_sum in self._sums]
-        ):
-            self._attached.abandon(self._attempt.name)
-            return False
-        self._results.extend(results)
-        left = self._left or [set(range(spread.count)) for spread in self._spreads]
-        before = sum(map(len, left))
-        for number, blocks_left in enumerate(left):
-            for blocks, seconds in self._attempt.times(results, number).values():
-                pairs = zip(blocks, seconds, strict=True)
-                blocks_left -= {block for block, took in pairs if not np.isnan(took)}
+        """Keeps the results of evaluated leaves; whether there are any."""
+        left = self._left or [set(range(spread_sum.leaves)) for spread_sum in self._sums]
+        before = sum(map(len, [*left, *self._again]))
+        if any(left):  # else the sums are there, and workers kept cotangents again
+            self._results.extend(results)
+        for number, leaves_left in enumerate(left):
+            for level, index in [place for of in results for place in of.sums[number]]:
+                leaves_left -= {*range(index << level, (index + 1) << level)}
+            if number in self._attached.kept:
+                self._keepers[number] |= self._attempt.evaluated(results, number)
+                self._again[number] -= self._keepers[number].keys()
         self._left = left
-        return sum(map(len, left)) < before
+        return sum(map(len, [*left, *self._again])) < before
+
+    def _miss_lost_cotangents(self) -> None:
+        """Has the blocks evaluated again whose cotangents lost workers have kept."""
+        if not any(self._keepers):
+            return
+        holders = {address for keepers in self._keepers for address in keepers.values()}
+        gone = self._connection.gone(holders)
+        for keepers, again in zip(self._keepers, self._again, strict=True):
+            for block in [block for block, address in keepers.items() if address in gone]:
+                del keepers[block]
+                again.add(block)
 
     def _recover(self) -> None:
         """After a failed attempt: counts the deaths of workers, as Dask does for each task, and
         places lost items again."""
-        attempt = self._attempt
+        attempt, left = self._attempt, self._blocks_left()
         lost = [reply["address"] for reply in attempt.failures if reply["status"] == "lost"]
         for address in self._connection.gone(lost):
             for number, assigned in enumerate(attempt.plan.assigned):
-                self._count_death(number, assigned.get(address, NO_BLOCKS).numbers, address)
+                blocks = assigned.get(address, NO_BLOCKS).numbers
+                self._count_death(number, [n for n in blocks if n in left[number]], address)
         # Last: it finds the workers that are left, so that no death is counted twice.
         self._connection.look_again(self._spreads, attempt.failures)
 
@@ -352,9 +395,7 @@ class DirectCall:
             for number, spread_sum in enumerate(self._sums):
                 if spread_sum.sample is None and spread_sum.spread.is_measured_now():
                     spread_sum.spread.record_times(self._attempt.times(results, number))
-        return self._attached.with_gradients(
-            totals, self._attempt.name, self._attempt.request.summands
-        )
+        return self._attached.with_gradients(totals, self._name, self._attempt.request.summands)
 
 
 def total_of(spread_sum: SpreadSum, number: int, results: Sequence[WorkerResult]) -> Captured:
@@ -383,13 +424,15 @@ class Attempt:
     def __init__(
         self,
         connection: Connection,
+        call: str,
+        number: int,
         request: Request,
         replicated: Sequence[Replicated],
         attached: Sequence[AttachedVersion],
     ):
         self._connection = connection
         self._client = connection.client
-        self.name = f"{connection.name}-{next(numbers)}"
+        self._call, self._number = call, number
         self.request, self.plan = request, request.plan
         arrays: list[Replicated | AttachedVersion] = [*replicated, *attached]
         self._arrays = {array.name: array for array in arrays}
@@ -432,6 +475,15 @@ class Attempt:
         assigned = self.plan.assigned[number]
         return {a: (of.numbers, seconds[a]) for a, of in assigned.items() if a in seconds}
 
+    def evaluated(self, results: Sequence[WorkerResult], number: int) -> dict[int, str]:
+        """The blocks of a sum that were evaluated, and by which workers."""
+        return {
+            block: address
+            for address, (blocks, seconds) in self.times(results, number).items()
+            for block, took in zip(blocks, seconds, strict=True)
+            if not np.isnan(took)
+        }
+
     def _look(self) -> None:
         """Waits no longer for workers that are gone; for workers that wait for these, some time."""
         now, gone = clock.seconds(), self._connection.gone(self.plan.addresses)
@@ -457,7 +509,8 @@ class Attempt:
                 self._client.rpc,
                 tree.address,
                 self._connection.name,
-                call=self.name,
+                call=self._call,
+                number=self._number,
                 work=tree.work,
                 sent=self._sent[tree.address],
                 versions=self._versions,
@@ -521,17 +574,21 @@ class Attempt:
         return {name: known[name] for name in lacking}
 
     def abandon(self) -> None:
-        """Tells the workers, once, that nobody waits; does not wait for their answers."""
+        """Tells the workers, once, that nobody wants the call; does not wait for their answers."""
         future, self._future = self._future, None
         if future is not None and self._client.status in CONNECTED:
             future.cancel()
-            self._tell_workers()
+            self._send(WHOLE)
 
     def _tell_workers(self, gone: Sequence[str] = ()) -> None:
         """Tells the workers to return the sums that they have, and not to wait for the gone."""
+        self._send(self._number, gone)
+
+    def _send(self, number: int, gone: Sequence[str] = ()) -> None:
         self._is_stopped = True
         handler = self._connection.name + ABANDON
-        self._connection.send(self.plan.addresses, handler, call=self.name, gone=gone)
+        addresses = self.plan.addresses
+        self._connection.send(addresses, handler, call=self._call, number=number, gone=gone)
 
 
 def allowed_deaths() -> int:

@@ -30,6 +30,7 @@ from daskgrad.placed.worker_sums import CannotFinish
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import CONNECTED
 from daskgrad.tasks.observers import TOPIC
+from daskgrad.tasks.plugins import remove_plugins, take_away
 from daskgrad.tasks.settings import limit, setting
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, in_loop
@@ -111,7 +112,7 @@ class PresencePlugin(SchedulerPlugin):
         await asyncio.sleep(GRACE)
         while scheduler.status == Status.running:
             if len(scheduler.running) == len(scheduler.workers):
-                await scheduler.unregister_worker_plugin(comm=None, name=self.name)
+                await remove_plugins(self.name, scheduler)
                 return
             await asyncio.sleep(GRACE)
 
@@ -166,7 +167,7 @@ class Connection:
                 spread.require_open()
                 if isinstance(spread, Holdings):
                     self._users.add(spread)
-            self._register()
+            self.register()
             is_late = clock.seconds() - self._looked > LOOK_EVERY
             if is_late or any([spread.workers != self._workers for spread in spreads]):
                 self._look()
@@ -183,7 +184,7 @@ class Connection:
                         self._book.get(reply["address"], {}).pop(name, None)
                 if reply["status"] == "no plugin":
                     self._is_registered = False
-            self._register()
+            self.register()
             self._look()
             self._settle(spreads)
 
@@ -244,8 +245,8 @@ class Connection:
         client = self._client()
         if client is None or client.status not in CONNECTED or not addresses:
             return {}
-        gone, frames = self.gone(addresses), frame_message(pack(question))
-        present = [address for address in addresses if address not in gone]
+        frames = frame_message(pack(question))
+        present: list[str] = []
 
         async def ask_one(address: str) -> Frames | None:
             try:
@@ -263,9 +264,14 @@ class Connection:
                 raise CannotFinish("lost")
 
         try:
+            gone = self.gone(addresses)
+            present += [address for address in addresses if address not in gone]
             answers = answer(client, ask_all, purpose, of="placing", look=require_present)
         except CannotFinish:
             return self.ask(present, purpose, *question)
+        except OSError as error:  # the scheduler is gone, or the client's connection to it
+            logger.warning("%s: nobody answered: %r", purpose, error)
+            return {}
         pairs = zip(present, answers, strict=True)
         return {address: unpack(frames) for address, frames in pairs if frames is not None}
 
@@ -285,8 +291,7 @@ class Connection:
             with contextlib.suppress(RuntimeError, OSError):  # the cluster may be gone already
                 client = self.client  # waits, before another thread registers them again
                 self._arrive()
-                for remove in (client.unregister_worker_plugin, client.unregister_scheduler_plugin):
-                    answer(client, partial(remove, self.name), "the plugins were taken away")
+                take_away(client, self.name)
 
     def _settle(self, spreads: Iterable[Spread]) -> None:
         for spread in dict.fromkeys(spreads):
@@ -297,11 +302,13 @@ class Connection:
         self._looked = clock.seconds()
         self._book = {a: names for a, names in self._book.items() if a in self._workers}
 
-    def _register(self) -> None:
-        if not self._is_registered:
-            self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
-            self._send(PresencePlugin(self.name, self.client.id))
-            self._is_registered = True
+    def register(self) -> None:
+        """Registers the plugins, unless that is done."""
+        with self._lock:
+            if not self._is_registered:
+                self._send(SumsPlugin(self.name, setting("worker.malloc"), this_process()))
+                self._send(PresencePlugin(self.name, self.client.id))
+                self._is_registered = True
 
     def _send(self, plugin: Any) -> None:
         """Registers a plugin; tries again if a worker leaves meanwhile, since Dask does not."""

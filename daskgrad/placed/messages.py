@@ -24,7 +24,8 @@ from daskgrad.tasks.sending import is_plain
 LARGE = 2**16  # bytes; a buffer of this size travels as a frame of its own, without a copy
 SMALL = 2**12  # bytes; a smaller array stays in the pickle: a frame takes longer
 
-# Endings of the names of a worker's handlers: one abandons calls, one calls the store's methods.
+# Endings of the names of a worker's handlers: one ends calls and attempts, one calls the store's
+# methods.
 ABANDON, ASK = "-abandon", "-ask"
 
 Frames = list[Any]
@@ -192,7 +193,7 @@ class Unopened:
 
 
 class DrawnRun(NamedTuple):
-    """The items that were drawn from a run of blocks: their indices among all, ascending.
+    """Consecutive drawn items that one ``move`` placed: their indices among all, ascending.
 
     ``rank`` is the number of the first one among all drawn items; ``slice_rank`` is the number of
     its slice among all slices that hold some.
@@ -200,6 +201,7 @@ class DrawnRun(NamedTuple):
 
     rank: int
     slice_rank: int
+    move: int
     indices: np.ndarray
 
     @property

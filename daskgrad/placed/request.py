@@ -1,7 +1,7 @@
 """Requests: the jobs of each worker for sums over spread blocks, with all that they need."""
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from daskgrad.placed.messages import (
     LARGE,
     LARGE_POINT,
     AttachedRows,
+    DrawnRun,
     Frames,
     JobMessage,
     Parcel,
@@ -35,7 +36,8 @@ from daskgrad.tasks.sending import named_if_unsendable
 class SpreadSum(NamedTuple):
     """A sum over ``spread`` blocks, or over a ``sample`` of their items.
 
-    ``sent`` are the fields of items that workers do not hold.
+    ``sent`` are the fields of items that workers do not hold. ``left`` are the leaves of the tree
+    of its additions that are to be evaluated; None: all.
     """
 
     spread: Spread
@@ -44,6 +46,7 @@ class SpreadSum(NamedTuple):
     sent: Sequence[Any]
     inputs: Sequence[Any]
     sample: Sample | None = None
+    left: Container[int] | None = None
 
     @property
     def leaves(self) -> int:
@@ -59,6 +62,12 @@ class SpreadSum(NamedTuple):
         if self.sample is None:
             return ""
         return "slices" if self.summand.slices else "items"
+
+    def blocks_with(self, leaves: set[int]) -> set[int]:
+        """The blocks that hold the terms of some leaves."""
+        if self.sample is None:
+            return leaves
+        return self.sample.blocks_with(leaves, self.spread.block_items)
 
     def is_active(self, number: int) -> bool:
         """Whether an input of a term is differentiated."""
@@ -160,8 +169,9 @@ class Request:
     def _rows_of(self, spread_sum: SpreadSum, runs: Sequence[BlockRun]) -> "WorkerItems":
         size = spread_sum.spread.block_items
         bounds = [(run.start * size, run.stop * size) for run in runs]
-        drawn = [] if spread_sum.sample is None else spread_sum.sample.runs(runs, size)
+        drawn: list[DrawnRun] = []
         if spread_sum.sample is not None:
+            drawn = spread_sum.sample.runs(runs, size, spread_sum.left)
             bounds = [(run.rank, run.stop) for run in drawn]
         fields = [
             field

@@ -1,6 +1,6 @@
 """Samples: placed items that were drawn at random; their sums are evaluated where they are."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -91,15 +91,44 @@ class Sample(Drawn):
         """The number of leaves in the tree of its sum."""
         return len(self.starts) if self._are_slices else len(self)
 
-    def runs(self, runs: Sequence[BlockRun], block_items: int) -> list[DrawnRun]:
-        """The drawn items in each run of the blocks of all items."""
+    def runs(
+        self, runs: Sequence[BlockRun], block_items: int, leaves: Container[int] | None = None
+    ) -> list[DrawnRun]:
+        """The drawn items in runs of the blocks of all items; ``leaves``: in these alone."""
         bounds = [(run.start * block_items, run.stop * block_items) for run in runs]
         places = np.searchsorted(self.indices, np.array(bounds, np.intp).reshape(-1, 2)).tolist()
-        slices = np.searchsorted(self.starts, [start for start, _ in places]).tolist()
-        return [
-            DrawnRun(start, number, self.indices[start:stop])
-            for (start, stop), number in zip(places, slices, strict=True)
+        parts = [
+            (first, end, run.move)
+            for run, bound in zip(runs, places, strict=True)
+            for first, end in self._consecutive(bound[0], bound[1], leaves)
         ]
+        slices = np.searchsorted(self.starts, [first for first, *_ in parts]).tolist()
+        return [
+            DrawnRun(first, number, move, self.indices[first:end])
+            for (first, end, move), number in zip(parts, slices, strict=True)
+        ]
+
+    def _consecutive(
+        self, start: int, stop: int, leaves: Container[int] | None
+    ) -> list[tuple[int, int]]:
+        """The drawn items from ``start`` to ``stop`` that are in some leaves, run by run."""
+        if leaves is None:
+            return [(start, stop)]
+        leaf_of = self._leaf_numbers[start:stop].tolist()
+        is_in = [False, *[leaf in leaves for leaf in leaf_of], False]
+        edges = np.flatnonzero(np.diff(is_in)) + start
+        return [(first, end) for first, end in edges.reshape(-1, 2).tolist()]
+
+    def blocks_with(self, leaves: Iterable[int], block_items: int) -> set[int]:
+        """The blocks of all items that hold the drawn items of some leaves."""
+        is_in = np.isin(self._leaf_numbers, list(leaves))
+        return set((self.indices[is_in] // block_items).tolist())
+
+    @cached_property
+    def _leaf_numbers(self) -> np.ndarray:
+        """For each drawn item the number of its leaf."""
+        ranks = np.arange(len(self))
+        return np.searchsorted(self.starts, ranks, "right") - 1 if self._are_slices else ranks
 
 
 def draw(shards: Placed, count: Any, seed: Any) -> Sample:

@@ -98,7 +98,7 @@ class Shards(Placed):
         self._client = client
         self._is_used = False
         self._lock = threading.RLock()
-        self._holdings = None if client is None else Holdings(client, self._blocks)
+        self._holdings = None if client is None else self._hold(client)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -316,8 +316,12 @@ class Shards(Placed):
             if self._client is None:  # closed, by another thread perhaps
                 raise RuntimeError(CLOSED)
             if self._holdings is None:
-                self._holdings = Holdings(self._client, self.blocks)
+                self._holdings = self._hold(self._client)
             return self._holdings
+
+    def _hold(self, client: Client) -> Holdings:
+        connection_of(client).register()  # an adaptive cluster keeps the workers then
+        return Holdings(client, self._blocks)
 
     def references(self, tasks: TaskGraph) -> list[Any]:
         return [tasks.include_placed(future) for future in self.holdings.references()]

@@ -16,8 +16,9 @@ from distributed import Client, Future
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.placed.messages import OnePickle, key_of
 from daskgrad.sums.cutting import Block
-from daskgrad.tasks.clients import current_worker
+from daskgrad.tasks.clients import address_of, current_worker
 from daskgrad.tasks.collections import is_there
+from daskgrad.tasks.observers import TOPIC
 from daskgrad.tasks.sending import named_if_unreadable, named_if_unsendable
 from daskgrad.tasks.supervision import present_workers, workers_of
 from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
@@ -28,17 +29,21 @@ from daskgrad.tasks.waiting import LateError, answer, ask_scheduler
 # Among about equally good cuts it takes the one at the largest power of two: the more of a subtree
 # a worker holds, the fewer partial sums it returns.
 
-UNEVEN = 1.1  # the largest load, in mean loads, up to which no block moves
+UNEVEN = 1.1  # the largest load, in mean loads, up to which no block moves; the least, inversely
 DOUBT = 0.5  # added to it after one measured call, half as much after two ...
+CHANCE = 3.0  # typical changes of a load from look to look that are no reason to move blocks
 WORTH = 5e-4  # seconds by which a call must become shorter: blocks take some time to move
 TOLERANCE = 0.03  # part of a worker's share by which an aligned cut may miss it
 
 
-def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = ()) -> list[str]:
+def assign(
+    costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = (), uneven: float = UNEVEN
+) -> list[str]:
     """For each block the address of the worker that is to hold it.
 
-    A block stays with its holder, unless the holder is gone, or has the largest load while loads
-    are uneven: the surplus of one worker moves, and not the runs behind it.
+    A block stays with its holder, unless the holder is gone, or has the largest load while some
+    load is ``uneven``, so many times the mean or the mean so many times it: the surplus of one
+    worker moves, and not the runs behind it. Measured costs differ by less by chance.
     """
     addresses, threads = list(workers), np.array(list(workers.values()))
     wanted = [holder if holder in workers else "" for holder in holders or [""] * len(costs)]
@@ -49,10 +54,14 @@ def assign(costs: np.ndarray, workers: dict[str, int], holders: Sequence[str] = 
     load = np.array([np.sum(costs[numbers]) for numbers in held.values()])
     gets = filling(load, threads, np.sum(costs[free]))
     load += gets
+    even = threads * np.sum(costs) / np.sum(threads)
+    is_uneven = (load > uneven * even) | (uneven * load < even)
     while numbers := held[addresses[most := int(np.argmax(load / threads))]]:
         cost = costs[numbers[-1]]
         least = int(np.argmin((load + cost) / threads))
-        if (load[least] + cost) / threads[least] > (1.0 - TOLERANCE) * load[most] / threads[most]:
+        after = (load[least] + cost) / threads[least]
+        is_worth = is_uneven[most] or is_uneven[least]
+        if not is_worth or after > (1.0 - TOLERANCE) * load[most] / threads[most]:
             break
         free.append(numbers.pop())
         load[most] -= cost
@@ -104,7 +113,11 @@ def alignment(number: int) -> int:
 
 
 def rebalancing(
-    costs: np.ndarray, holders: Sequence[str], workers: dict[str, int], measured: int
+    costs: np.ndarray,
+    holders: Sequence[str],
+    workers: dict[str, int],
+    measured: int,
+    uneven: float = UNEVEN,
 ) -> list[str] | None:
     """The new holder of each block if the loads are too uneven; None if no block should move.
 
@@ -114,10 +127,22 @@ def rebalancing(
     """
     before = loads(costs, holders, workers)
     mean = float(np.mean(before))
-    if max(before) <= max((UNEVEN + DOUBT / measured) * mean, mean + WORTH):
+    if max(before) <= max((uneven + DOUBT / measured) * mean, mean + WORTH):
         return None
-    wanted = assign(costs, workers, holders)
+    wanted = assign(costs, workers, holders, uneven)
     return wanted if max(loads(costs, wanted, workers)) < max(before) else None
+
+
+def uneven_loads(
+    costs: np.ndarray, earlier: np.ndarray, holders: Sequence[str], workers: dict[str, int]
+) -> float:
+    """The largest load, in mean loads, that is no reason to move blocks: more than ``UNEVEN`` where
+    loads change as much from one look to the next."""
+    if np.any(np.isnan(costs + earlier)):
+        return UNEVEN
+    now, before = [np.array(loads(of, holders, workers)) for of in (costs, earlier)]
+    shares = [load / np.mean(load) for load in (now, before)]
+    return max(UNEVEN, 1.0 + CHANCE * float(np.median(np.abs(shares[0] - shares[1]))))
 
 
 def loads(costs: np.ndarray, holders: Sequence[str], workers: dict[str, int]) -> list[float]:
@@ -187,8 +212,10 @@ class Spread:
         self.holders: list[str] = [""] * self.count
         self.seconds = np.full(self.count, np.nan)  # as far as they are known
         self._costs = self.seconds.copy()  # without each worker's first call
+        self._earlier = self.seconds.copy()  # the costs at the last look at the loads
         self._least = self.seconds.copy()  # in the calls since the last look at the loads
         self._measured = 0  # the number of these calls
+        self._uneven = UNEVEN
         self._warm: set[str] = set()
         self._moves = [0] * self.count  # by which each block came to its worker
         self._assigned: dict[str, Assignment] | None = None
@@ -247,7 +274,7 @@ class Spread:
             if are_same and all(holder in workers for holder in self.holders):
                 return
             self.workers = {}  # if this is interrupted, the next call settles again
-            self._move(assign(self.costs(), workers, self.holders))
+            self._move(assign(self.costs(), workers, self.holders, self._uneven))
             self.workers = dict(workers)
 
     def _locate(self) -> None:
@@ -258,7 +285,8 @@ class Spread:
         with self._lock:
             if np.any(np.isnan(self._costs)):
                 return
-            wanted = rebalancing(self.costs(), self.holders, self.workers, self._measured)
+            options = self._measured, self._uneven
+            wanted = rebalancing(self.costs(), self.holders, self.workers, *options)
             if wanted is not None:
                 self._move(wanted)
 
@@ -302,7 +330,9 @@ class Spread:
             self._measured += 1
             if self._calls & (self._calls - 1) == 0:
                 self._forget()
+                self._uneven = uneven_loads(self._costs, self._earlier, self.holders, self.workers)
                 self.rebalance()
+                self._earlier[:] = self._costs if self._measured > 1 else np.nan  # by chance
                 self._least[:], self._measured = np.nan, 0
 
     def _measure(self, address: str, numbers: np.ndarray, seconds: np.ndarray) -> None:
@@ -336,7 +366,7 @@ def split_into_runs(numbers: Sequence[int], moves: Sequence[int]) -> Iterator[Bl
 
 logger = logging.getLogger("daskgrad")
 
-ATTEMPTS = 5  # to place blocks while workers come and go
+ATTEMPTS = 20  # to place blocks while workers come and go
 TAKES = 1.0  # seconds for a worker that pauses or closes to take blocks again
 CLOSED = "these shards are closed; place the items again"
 
@@ -371,15 +401,20 @@ class Holdings(Spread):
 
     def settle(self, workers: dict[str, int]) -> None:
         """Spreads the blocks over these workers, unless they are; places lost ones again."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return super().settle(workers)
             except LateError:
                 raise
-            except (KeyError, OSError):  # a worker has gone meanwhile, or takes nothing any more
+            except (KeyError, OSError) as error:  # a worker has gone, or takes nothing any more
+                if attempt == ATTEMPTS:
+                    raise ConnectionError(
+                        f"{self.count} blocks of items could not be placed at "
+                        f"{address_of(self.client)}: in {ATTEMPTS} attempts a worker left or took "
+                        f"nothing, at last {error!r}; see the logs of the cluster's workers"
+                    ) from error
                 time.sleep(0.05)
                 workers = workers_of(self.client)
-        super().settle(workers)
 
     def restore(self) -> None:
         """Places lost blocks again."""
@@ -423,6 +458,7 @@ class Holdings(Spread):
 
     def _give(self, address: str, numbers: Sequence[int]) -> None:
         """Places blocks under new keys, so that no late message about an old key can meet them."""
+        self._keep_alive(address)
         self._latest_move += 1
         keys = [key_of(self.key, self._latest_move, number) for number in numbers]
         data = {
@@ -442,6 +478,7 @@ class Holdings(Spread):
             return asyncio.shield(scatter())
 
         def require_present() -> None:
+            self._keep_alive(address)
             if address not in present_workers(self.client):
                 raise KeyError(address)
 
@@ -455,6 +492,12 @@ class Holdings(Spread):
             self.futures[number] = futures[key]
             self._moves[number] = self._latest_move
             self.holders[number] = address
+
+    def _keep_alive(self, address: str) -> None:
+        """Has an adaptive cluster keep a worker that is about to get blocks: it has no tasks."""
+        log: Any = functools.partial(self.client.scheduler.log_event, topic=TOPIC)
+        event = {"worker": address, "action": "placing"}
+        ask_scheduler(self.client, lambda: log(msg=event), "to keep a worker that gets items")
 
     def _items_of(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
         """The items of blocks, with their names in errors."""

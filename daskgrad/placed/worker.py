@@ -52,7 +52,10 @@ from daskgrad.tasks.waiting import all_or_first_error
 
 EVENTS_EVERY = 0.5  # seconds between two events
 ALIVE_EVERY = 1.0  # seconds between two signs of life while a long call runs
-ABANDONED = 1024  # calls that are remembered
+REMEMBERED = 1024  # attempts that are over
+
+Attempt = tuple[str, int]  # of a call, with its number; ``WHOLE``: all attempts
+WHOLE = 0
 
 NO_ROWS = Unopened(pack(()))
 NO_VERSIONS: Mapping[str, int] = {}
@@ -73,8 +76,8 @@ class SumsPlugin(WorkerPlugin):
         self._store = Store()
         # A thread that no task holds, since tasks wait for answers.
         self._answering = ThreadPoolExecutor(1, thread_name_prefix="daskgrad-attached")
-        self._running: set[str] = set()
-        self._abandoned: dict[str, None] = {}  # the latest, whose requests may still come
+        self._running: set[Attempt] = set()
+        self._over: dict[Attempt, None] = {}  # the latest, whose requests may still come
         self._log = EventLog(worker, self._running)
         worker.handlers[self.name] = self.evaluate
         worker.handlers[self.name + ABANDON] = self.abandon
@@ -104,37 +107,43 @@ class SumsPlugin(WorkerPlugin):
         call: str,
         work: bytes,
         sent: SentEntries,
+        number: int = WHOLE,
         versions: Mapping[str, int] = NO_VERSIONS,
         dropped: Collection[str] = (),
     ) -> dict[str, Any]:
         """Returns the partial sums of this worker and the workers below it, as far as they have
-        come when the call ends or is given up; or the reason why there are none.
+        come when this attempt of the call, by its ``number``, ends or is given up; or the reason
+        why there are none.
 
         ``sent`` are new entries; ``versions`` are the versions of the arrays that the call uses,
         ``dropped`` the calls that nobody wants any more.
         """
-        if call not in self._abandoned:
-            self._running.add(call)
+        attempt = call, number
+        if not {attempt, (call, WHOLE)} & self._over.keys():
+            self._running.add(attempt)
         self._log.wake()
         try:
-            result = await self._evaluate(call, pickle.loads(work), sent, versions, dropped)
+            result = await self._evaluate(attempt, pickle.loads(work), sent, versions, dropped)
             return {"status": "OK", "result": frame_message(pack(result))}
         except CannotFinish as unfinished:
             return {"address": self._worker.address} | unfinished.reply
         except Exception as error:
             return failed(error).reply
         finally:
-            self._running.discard(call)
+            self._running.discard(attempt)
 
-    async def abandon(self, call: str, gone: Sequence[str] = ()) -> None:
-        """Begins no more blocks of a call that is given up, and waits for no worker that is gone:
-        Dask would try for half a minute to connect to it."""
+    async def abandon(self, call: str, number: int = WHOLE, gone: Sequence[str] = ()) -> None:
+        """Begins no more blocks of an attempt, or of a call that nobody wants, and drops what is
+        kept of it; waits for no worker that is gone: Dask would try for half a minute to connect to
+        it."""
         for address in gone:
             self._worker.rpc.remove(address)
-        self._running.discard(call)
-        self._abandoned[call] = None
-        drop_oldest(self._abandoned, ABANDONED)
-        self._store.drop(call)
+        is_whole = number == WHOLE
+        self._running -= {a for a in self._running if a[0] == call and (is_whole or a[1] == number)}
+        self._over[call, number] = None
+        drop_oldest(self._over, REMEMBERED)
+        if is_whole:
+            self._store.drop(call)
 
     async def ask(self, question: Frames) -> dict[str, Any]:
         """Calls a method of ``Store``."""
@@ -148,7 +157,7 @@ class SumsPlugin(WorkerPlugin):
 
     async def _evaluate(
         self,
-        call: str,
+        attempt: Attempt,
         work: Work,
         sent: SentEntries,
         versions: Mapping[str, int],
@@ -163,7 +172,7 @@ class SumsPlugin(WorkerPlugin):
             await self._in_thread(self._store.update, versions, updates)
         for abandoned in dropped:  # a call may come after its abandonment
             await self.abandon(abandoned)
-        if call not in self._running:
+        if attempt not in self._running:
             raise CannotFinish("abandoned")
         parcels = {name: frames for name, frames in entries if name not in versions}
         needed = {name: versions.get(name, FIXED) for job in work.jobs for name in job.needed}
@@ -172,9 +181,10 @@ class SumsPlugin(WorkerPlugin):
         items = NO_ROWS if rows is None else Unopened(rows)
         threads = self._worker.state.nthreads
         jobs = [Job(job, n, point, items, self._store, threads) for n, job in enumerate(work.jobs)]
-        message = {"call": call, "versions": versions, "dropped": dropped}
+        call, number = attempt
+        message = {"call": call, "number": number, "versions": versions, "dropped": dropped}
         below = [self._ask(child, sent, message) for child in work.children]
-        result, *remote = await all_or_first_error([self._evaluate_blocks(call, jobs), *below])
+        result, *remote = await all_or_first_error([self._evaluate_blocks(attempt, jobs), *below])
         return await self._in_thread(merge_results, work.jobs, result, remote) if remote else result
 
     async def _ask(self, child: Work, sent: SentEntries, message: Mapping[str, Any]) -> Frames:
@@ -194,18 +204,19 @@ class SumsPlugin(WorkerPlugin):
             nothing: list[dict] = [{} for _ in child.jobs]
             return pack(WorkerResult(nothing, nothing, {}, [unfinished.reply]))
 
-    async def _evaluate_blocks(self, call: str, jobs: Sequence[Job]) -> WorkerResult:
+    async def _evaluate_blocks(self, attempt: Attempt, jobs: Sequence[Job]) -> WorkerResult:
         """The partial sums of this worker's blocks, and the seconds of each block."""
         units = deque([unit for job in jobs for unit in job.units()])
         start = time.time()
         lanes = min(self._worker.state.nthreads, len(units))
-        await all_or_first_error([self._lane(call, units) for _ in range(lanes)])
+        await all_or_first_error([self._lane(attempt, units) for _ in range(lanes)])
         is_done = all([job.is_done for job in jobs])
         if is_done:
             self._log.add([job for job in jobs if job.seconds], start, time.time())
+        call, _ = attempt
         for job in jobs:
             if job.attached:
-                if call not in self._running:  # nobody would drop the cotangents
+                if (call, WHOLE) in self._over:  # nobody would drop the cotangents
                     raise CannotFinish("abandoned")
                 job.keep_attached(call)
         sums, seconds = [job.subtrees.sums() for job in jobs], [job.seconds for job in jobs]
@@ -213,13 +224,13 @@ class SumsPlugin(WorkerPlugin):
         failures = [] if is_done else [{"status": "given up", "address": self._worker.address}]
         return WorkerResult(sums, item_cotangents, {self._worker.address: seconds}, failures)
 
-    async def _lane(self, call: str, units: deque[tuple[Job, Sequence[int]]]) -> None:
+    async def _lane(self, attempt: Attempt, units: deque[tuple[Job, Sequence[int]]]) -> None:
         """Evaluates one unit after another in one thread of the pool; takes items out of the
         worker's data here, since these belong to the event loop."""
-        while units and call in self._running:
+        while units and attempt in self._running:
             job, parts = units.popleft()
             data = self._held([job.keys(part) for part in parts])
-            await self._in_thread(job.run, parts, data, call, self._running)
+            await self._in_thread(job.run, parts, data, attempt, self._running)
 
     def _held(self, parts: Sequence[Sequence[str]]) -> list[list[Any]]:
         """The blocks of each part, by their keys."""
@@ -237,7 +248,7 @@ class SumsPlugin(WorkerPlugin):
 class EventLog:
     """Tells Dask's event log of evaluations, at most twice a second."""
 
-    def __init__(self, worker: Worker, running: Collection[str]):
+    def __init__(self, worker: Worker, running: Collection[Attempt]):
         self._worker = worker
         self._running = running
         self._events: dict[str, dict[str, Any]] = {}

@@ -71,7 +71,8 @@ class JobPart(NamedTuple):
     """Items that are not cut: a block; or drawn items, a subtree of the sum or a slice.
 
     ``place`` is in the tree of the sum, ``first`` the number of the first item. The rows go from
-    ``start`` to ``stop`` in a run; items are in ``blocks``, drawn ones at ``indices`` among all.
+    ``start`` to ``stop`` in a run; items are in ``blocks``, which a ``move`` placed, drawn ones at
+    ``indices`` among all.
     """
 
     place: Place
@@ -79,6 +80,7 @@ class JobPart(NamedTuple):
     run: int
     start: int
     stop: int
+    move: int
     blocks: Sequence[int]
     indices: np.ndarray | None = None
 
@@ -158,21 +160,20 @@ class Job:
         part, message = self._parts[number], self._message
         if not message.key:
             return []
-        move = message.runs[part.run][2]
-        return [key_of(message.key, move, block) for block in part.blocks]
+        return [key_of(message.key, part.move, block) for block in part.blocks]
 
     def run(
         self,
         numbers: Sequence[int],
         data: Sequence[Sequence[Any]],
-        call: str,
-        running: Container[str],
+        attempt: Any,
+        running: Container[Any],
     ) -> None:
-        """Evaluates parts, each with the blocks that it is in, until the call is given up."""
+        """Evaluates parts, each with the blocks that it is in, while the attempt is running."""
         start = 0
         try:
             for subtrees in self._together(numbers, data):
-                if call not in running:
+                if attempt not in running:
                     return
                 stop = start + sum([len(parts) for _, parts in subtrees])
                 self._evaluate(subtrees, numbers[start:stop], data[start:stop])
@@ -367,10 +368,10 @@ PARTS = 4  # of a sample for each of several threads, so that these end together
 def block_parts(message: JobMessage) -> Iterator[JobPart]:
     """The blocks of a job."""
     size = message.block_items
-    for run, (start, stop, _) in enumerate(message.runs):
+    for run, (start, stop, move) in enumerate(message.runs):
         for block in range(start, stop):
             begin = (block - start) * size
-            yield JobPart((0, block), block * size, run, begin, begin + size, (block,))
+            yield JobPart((0, block), block * size, run, begin, begin + size, move, (block,))
 
 
 def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Iterator[JobPart]:
@@ -386,7 +387,7 @@ def drawn_parts(message: JobMessage, runs: Sequence[tuple], threads: int) -> Ite
             start, stop = first - drawn.rank, end - drawn.rank
             indices = drawn.indices[start:stop]
             blocks = np.unique(indices // size).tolist()
-            yield JobPart(place, first, run, start, stop, blocks, indices)
+            yield JobPart(place, first, run, start, stop, drawn.move, blocks, indices)
 
 
 def picked(indices: np.ndarray, blocks: Sequence[Any], size: int) -> Iterator[Any]:

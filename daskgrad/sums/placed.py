@@ -22,6 +22,13 @@ class Placed(OnlyItems, ABC):
     slice_size: int
     array_valued: dict[Any, None]
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"placed items ({type(self).__name__}) belong to one process, and cannot be sent to "
+            f"another one: sum over them, and give models what these need of them, as n = "
+            f"len(shards) before the model, or the list that was placed"
+        )
+
     @abstractmethod
     def __len__(self) -> int:
         """The number of items."""

@@ -1,5 +1,7 @@
 """Clients: finds the client that Dask would compute with, and checks that it is connected."""
 
+import threading
+
 import dask
 import dask.base
 from dask.callbacks import Callback
@@ -26,7 +28,23 @@ def active_client() -> Client | None:
             )
         raise
     owner = getattr(scheduler, "__self__", None)
-    return owner if isinstance(owner, Client) else None
+    if not isinstance(owner, Client):
+        return None
+    require_unforked(owner)
+    return owner
+
+
+def require_unforked(client: Client) -> None:
+    """Raises in a child process that was forked: the thread of the client's event loop stayed in
+    the parent, and nobody would ever answer."""
+    thread = getattr(client.loop.asyncio_loop, "_thread_id", None)  # None: it does not run
+    if thread is not None and thread not in [known.ident for known in threading.enumerate()]:
+        raise RuntimeError(
+            f"this process was forked from one that has a distributed.Client, of "
+            f"{address_of(client)}; its threads stayed there, and it cannot be used here: start "
+            f"processes with multiprocessing.get_context('spawn') or 'forkserver', or make a "
+            f"Client in the child, or compute without one: dask.config.set(scheduler='sync')"
+        )
 
 
 def is_alone() -> bool:

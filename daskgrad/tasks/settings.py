@@ -43,7 +43,7 @@ def limit(of: str) -> float:
         return math.inf
     try:
         seconds = parse_timedelta(value)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         seconds = math.nan
     if not seconds > 0:
         raise ValueError(

@@ -8,12 +8,13 @@ futures, so that the cluster drops the tasks that nobody else wants.
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distributed import CancelledError, Client, KilledWorker, futures_of
 
 from daskgrad.autodiff.values import clock
+from daskgrad.autodiff.values.descriptions import nbytes
 from daskgrad.tasks import clients
 from daskgrad.tasks.clients import address_of
 from daskgrad.tasks.keys import task_label
@@ -43,12 +44,14 @@ SHOWN = 3  # tasks that a message names
 def standing(keys: Sequence[Any], dask_scheduler: Any) -> dict[str, Any]:
     """Whether any task that the keys still need can progress; if none can, tasks and workers.
 
-    Unknown keys have not arrived, or the scheduler has forgotten them. The search stops at the
-    first task that can progress, so that it takes no time where all is well.
+    Unknown keys have not arrived, or the scheduler has forgotten them: then its log has a story of
+    them. The search stops at the first task that can progress, so that it takes no time where all
+    is well.
     """
     wanted = [dask_scheduler.tasks.get(key) for key in keys]
     if None in wanted:
-        return {"can_progress": True, "are_known": False}
+        were_known = bool(dask_scheduler.story(*keys))
+        return {"can_progress": True, "are_known": False, "were_known": were_known}
     if any(task.state == "erred" for task in wanted):
         return {"can_progress": True}  # the client will be told of the error
     todo = [task for task in wanted if task.state != "memory"]
@@ -105,12 +108,14 @@ DISCONNECTED = "scheduler-connection-lost"
 class LostError(RuntimeError):
     """The cluster lost results that an evaluation computed or used, through no fault of a model.
 
-    ``is_restart``: it lost all of them, since somebody restarted the cluster.
+    ``is_restart``: it lost all of them, since somebody restarted the cluster. ``kept`` are the
+    results that are there all the same, if these are wanted.
     """
 
     def __init__(self, message: str, is_restart: bool = False):
         super().__init__(message)
         self.is_restart = is_restart
+        self.kept: Mapping[Any, Any] = {}
 
 
 def supervised(
@@ -118,19 +123,26 @@ def supervised(
     measure: Callable[[Client], None],
     graph: Any,
     keys: Sequence[Any],
+    are_apart: bool = False,
     **kwargs: Any,
 ) -> Any:
     """The results of the keys, as ``Client.get`` gives them to ``dask.compute``.
 
-    ``measure`` is called when they are there, before the scheduler forgets the tasks.
+    ``measure`` is called when they are there, before the scheduler forgets the tasks. If some are
+    lost and they ``are_apart``, needing nothing of each other, the others are waited for.
     """
     clients.require_connected(client, "a graph cannot be computed")
     packed = client.get(graph, keys, sync=False, **kwargs)
     futures = futures_of(packed)
-    supervisor = Supervisor(client, [future.key for future in futures])
+    supervisor = Supervisor(client, futures)
     try:
         with seceded():
-            results = gathered(client, packed, supervisor)
+            try:
+                results = gathered(client, packed, supervisor)
+            except LostError as error:
+                if are_apart and not error.is_restart:
+                    error.kept = gathered_apart(client, futures)
+                raise
             measure(client)
             return results
     finally:
@@ -138,9 +150,9 @@ def supervised(
             future.release()
 
 
-def gathered(client: Client, packed: Any, supervisor: "Supervisor") -> Any:
+def gathered(client: Client, packed: Any, supervisor: "Supervisor", errors: str = "raise") -> Any:
     wanted = supervisor.wanted
-    gather = client.gather(packed, asynchronous=True)
+    gather = client.gather(packed, errors, asynchronous=True)
     gathering = in_loop(client, lambda: gather)
     try:
         if not is_done(gathering, limit("evaluation"), supervisor.look):
@@ -151,11 +163,36 @@ def gathered(client: Client, packed: Any, supervisor: "Supervisor") -> Any:
     except KilledWorker as error:
         error.add_note(
             f"daskgrad: the task is the {task_label(error.task)}; it may have ended the "
-            f"workers' processes, or needed more memory than they have"
+            f"workers' processes, or needed more memory than they have{memory_for(client, error)}"
         )
         raise
     finally:
         del gathering
+
+
+def memory_for(client: Client, error: KilledWorker) -> str:
+    """The bytes of the inputs of a task that killed its workers, and their limit, for a message."""
+    taken = told_soon(client, input_bytes, error.task)
+    limit_of_worker = error.last_worker.memory_limit
+    if taken is None or not limit_of_worker:
+        return ""
+    return f": its inputs take {nbytes(taken)}, and a worker may use {nbytes(limit_of_worker)}"
+
+
+def input_bytes(key: Any, dask_scheduler: Any) -> int:
+    inputs = dask_scheduler.tasks[key].dependencies if key in dask_scheduler.tasks else ()
+    return sum([max(source.nbytes, 0) for source in inputs])
+
+
+def gathered_apart(client: Client, futures: Sequence[Any]) -> dict[Any, Any]:
+    """The results, by key, that can still be computed."""
+    left = {future.key: future for future in futures if future.status != "cancelled"}
+    supervisor = Supervisor(client, [*left.values()])
+    results = gathered(client, left, supervisor, errors="skip")
+    for future in left.values():
+        if future.status == "error":  # of a model
+            gathered(client, future, supervisor)
+    return {key: result for key, result in results.items() if left[key].status == "finished"}
 
 
 def reason_of(error: CancelledError, client: Client, where: str, wanted: str) -> Exception:
@@ -179,12 +216,12 @@ def reason_of(error: CancelledError, client: Client, where: str, wanted: str) ->
 
 
 class Supervisor:
-    """Watches whether a cluster can still compute some keys."""
+    """Watches whether a cluster can still compute some futures."""
 
-    def __init__(self, client: Client, keys: Sequence[Any]):
+    def __init__(self, client: Client, futures: Sequence[Any]):
         self._client = client
         self.where = address_of(client)
-        self._keys = list(keys)
+        self._futures = futures
         self._asked: Any = None
         self._next = self._looked = clock.seconds()
         self._unheard_since: float | None = None  # the time of the first unanswered question
@@ -196,8 +233,8 @@ class Supervisor:
     @property
     def wanted(self) -> str:
         """The tasks that the call waits for, for messages."""
-        names = list(dict.fromkeys(map(task_label, self._keys[:3])))
-        more = f" and {len(self._keys) - 3} more" if len(self._keys) > 3 else ""
+        names = list(dict.fromkeys([task_label(future.key) for future in self._futures[:3]]))
+        more = f" and {len(self._futures) - 3} more" if len(self._futures) > 3 else ""
         return "the " + ", the ".join(names) + more
 
     def look(self) -> None:
@@ -221,7 +258,8 @@ class Supervisor:
             self._unheard_since = now
         if self._client.status == "running":
             run = self._client.run_on_scheduler
-            self._asked = in_loop(self._client, lambda: run(standing, self._keys))
+            keys = [future.key for future in self._futures if future.status == "pending"]
+            self._asked = in_loop(self._client, lambda: run(standing, keys))
         self._next = now + self._pause
         self._pause = min(1.5 * self._pause, SELDOM, limit("answers") / 4, limit("workers") / 4)
 
@@ -231,6 +269,7 @@ class Supervisor:
             return  # no answer: ask again
         state = question.result()
         self._unheard_since = None
+        self._were_known |= state.get("were_known", True)
         self._require_known(state.get("are_known", True), now)
         if state["can_progress"]:
             self._stuck_since = None
@@ -241,7 +280,6 @@ class Supervisor:
 
     def _require_known(self, are_known: bool, now: float) -> None:
         """Raises if the scheduler has forgotten the keys, or if they do not arrive there."""
-        self._were_known |= are_known
         since = self._unknown_since = None if are_known else self._unknown_since or now
         missing = 0.0 if since is None else now - since
         if self._were_known and missing >= limit("answers"):
@@ -292,13 +330,18 @@ SOON = 0.5  # seconds
 def seconds_of(client: Client, keys: Iterable[Any]) -> float:
     """The seconds that the tasks of an evaluation have run, whose results are there; infinity if
     the scheduler has forgotten one of them, or does not tell soon: the results need not wait."""
-    groups = list({key[0] for key in keys})
-    future = in_loop(client, lambda: client.run_on_scheduler(seconds_in, groups))
+    seconds = told_soon(client, seconds_in, list({key[0] for key in keys}))
+    return math.inf if seconds is None else seconds
+
+
+def told_soon(client: Client, look_up: Callable, *args: Any) -> Any:
+    """A look-up on the scheduler; None if it does not tell soon."""
+    future = in_loop(client, lambda: client.run_on_scheduler(look_up, *args))
     if has_result(future, SOON):
         return future.result()
     future.cancel()
-    logger.info("the scheduler at %s did not tell how long tasks have run", address_of(client))
-    return math.inf
+    logger.info("the scheduler at %s did not tell %s", address_of(client), look_up.__name__)
+    return None
 
 
 def seconds_in(groups: Sequence[str], dask_scheduler: Any) -> float:

@@ -143,9 +143,11 @@ class TaskGraph:
     """The tasks of one evaluation while its graph is built; ``where`` they will run.
 
     ``is_measured``: a cluster's scheduler is asked for the ``seconds`` that its tasks have run.
+    ``are_apart``: its results need nothing of each other; if some are lost, the error has the rest.
     """
 
     is_measured = False
+    are_apart = False
     seconds = 0.0
 
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
@@ -320,7 +322,7 @@ class TaskGraph:
             if client is None:
                 return self._compute_here(keys, built)
             return Results(keys, built).compute_by(
-                functools.partial(supervised, client, self._measure)
+                functools.partial(supervised, client, self._measure), are_apart=self.are_apart
             )
 
     def _measure(self, client: Client) -> None:

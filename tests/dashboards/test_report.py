@@ -19,6 +19,7 @@ from traces import problems
 from waiting import wait_until
 
 import daskgrad as dg
+from daskgrad.dashboards.feeding import recording
 from daskgrad.dashboards.recorder import CallRecord, Recorder, Task
 from daskgrad.dashboards.report import trace_events
 from daskgrad.tasks import observers
@@ -262,3 +263,9 @@ def test_a_recorded_run_does_not_slow_tasks_down(monkeypatch):
         dg.grad(dg.delayed(total))(X)
     assert run.count == 2
     assert observers.of_tasks == ()
+
+
+def test_a_recording_ends_after_its_plugin_has_gone(client):
+    """As after a cut between client and scheduler, or a restart of the scheduler."""
+    with recording(client) as name:
+        client.unregister_scheduler_plugin(name)

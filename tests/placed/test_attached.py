@@ -718,7 +718,7 @@ def test_what_is_kept_of_a_call_after_its_end_goes_with_the_next(client, monkeyp
     abandoned, abandon = [], Attempt.abandon
 
     def noted(self):
-        abandoned.append(self.name)
+        abandoned.append(self._call)
         abandon(self)
 
     def keep(layout, call, dask_worker):  # as a request would that came after its abandonment

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskgrad.placed.spread import assign, loads, rebalancing, run_stops, unit_blocks
+from daskgrad.placed.spread import (
+    UNEVEN,
+    assign,
+    loads,
+    rebalancing,
+    run_stops,
+    uneven_loads,
+    unit_blocks,
+)
 
 MANY = 64  # measured calls
 
@@ -65,6 +73,23 @@ def test_what_moves_is_what_a_worker_has_too_much_of_or_has_lost(count):
             assert abs(len(moved) - least) <= 1
 
 
+@pytest.mark.parametrize("count", [16, 64, 128])
+def test_loads_that_differ_by_a_tenth_stay_when_a_worker_leaves_or_joins(count):
+    workers = {f"w{number:03}": 1 for number in range(count)}
+    holders = assign(np.ones(32 * count), workers)
+    factors = np.random.default_rng(count).uniform(0.9, 1.1, count)
+    costs = 1e-3 * np.repeat(factors, 32)
+    left = {address: 1 for address in workers if address != "w001"}
+    after = assign(costs, left, holders)
+    assert [pair[0] for pair in zip(holders, after, strict=True) if len({*pair}) > 1] == [
+        "w001"
+    ] * 32
+    joined = assign(costs, workers | {"x": 1}, holders)
+    assert 24 <= joined.count("x") <= 36
+    moved = [pair for pair in zip(holders, joined, strict=True) if len({*pair}) > 1]
+    assert len(moved) <= 40
+
+
 @given(
     st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60),
     st.lists(st.integers(1, 4), min_size=1, max_size=9),
@@ -102,6 +127,19 @@ def test_the_fewer_calls_were_measured_the_more_uneven_they_must_be(most, enough
     for measured in (1, 2, 4, MANY):
         moves = rebalancing(costs, holders, {"a": 1, "b": 1}, measured) is not None
         assert moves == (measured >= enough)
+
+
+def test_loads_that_change_from_look_to_look_are_no_reason_to_move_blocks():
+    workers, generator = {f"w{number:02}": 1 for number in range(16)}, np.random.default_rng(0)
+    holders = assign(np.ones(512), workers)
+    earlier, costs = 1e-3 * np.repeat(generator.uniform(0.7, 1.3, (2, 16)), 32, axis=1)
+    uneven = uneven_loads(costs, earlier, holders, workers)
+    assert rebalancing(costs, holders, workers, MANY) is not None
+    assert rebalancing(costs, holders, workers, MANY, uneven) is None
+    assert uneven_loads(costs, costs, holders, workers) == UNEVEN
+    slowed = np.where(np.array(holders) == "w03", 3.0 * costs, costs)
+    uneven = uneven_loads(slowed, costs, holders, workers)
+    assert rebalancing(slowed, holders, workers, MANY, uneven) is not None, "one worker of many"
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.integers(1, 9), st.randoms())

@@ -289,6 +289,19 @@ def test_closing_releases_the_workers_memory_and_takes_the_plugins_away(local):
     shards.close()
 
 
+@pytest.mark.parametrize("of", [lambda shards: shards, lambda shards: shards.sample(2, 0)])
+def test_models_that_refer_to_placed_items_cannot_be_sent(of, client):
+    with dg.place(ROWS) as shards:
+        items = of(shards)
+
+        def with_closure(item, x):
+            return dot(item, x) * len(items)
+
+        for model, others in ((with_closure, ROWS), (dot, [(items, 1)])):
+            with pytest.raises(TypeError, match=r"cannot be sent .* placed items .* one process"):
+                dg.grad(lambda x, m=model, rows=others: dg.map_sum(m, rows, x))(X)
+
+
 def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
     """Two messages may take two connections; nobody would end the call."""
 
@@ -310,12 +323,12 @@ def test_a_request_that_comes_after_its_abandonment_is_not_evaluated(local):
 def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, monkeypatch):
     """The messages are held up until closing asks for them, or else until the plugins are gone."""
     heard, ended, may_go = [], [], asyncio.Event()
-    call_worker, remove = connection.call_worker, local.unregister_worker_plugin
+    call_worker, take_away = connection.call_worker, connection.take_away
     present_workers, abandon = connection.present_workers, worker_plugin.SumsPlugin.abandon
 
-    async def hear(self, call):
+    async def hear(self, call, number=0):
         heard.append(call)
-        await abandon(self, call)
+        await abandon(self, call, number)
 
     async def call_late(*args, **message):
         await may_go.wait()
@@ -324,9 +337,9 @@ def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, mo
         finally:
             ended.append(message)
 
-    async def remove_plugin(name):
-        await remove(name)
-        may_go.set()
+    def leave(client, name):
+        take_away(client, name)
+        local.loop.add_callback(may_go.set)
 
     def ask_who_is_there(client):
         local.loop.add_callback(may_go.set)
@@ -341,7 +354,7 @@ def test_workers_hear_that_a_call_is_abandoned_before_their_plugins_go(local, mo
         with pytest.raises(ArithmeticError):
             summed(shards, fail)(X)
         monkeypatch.setattr(connection, "present_workers", ask_who_is_there)
-        monkeypatch.setattr(local, "unregister_worker_plugin", remove_plugin)
+        monkeypatch.setattr(connection, "take_away", leave)
     wait_until(lambda: len(ended) == 2)
     assert len(heard) == 2
 
@@ -377,6 +390,8 @@ def test_workers_of_a_cluster_that_closes_are_not_asked_to_remove_plugins(monkey
             status=Status.running,
             workers={"a": 1, "b": 2},
             running={1},
+            plugins={},
+            worker_plugins={"name": b""},
             unregister_worker_plugin=remove,
         )
         leaving = asyncio.ensure_future(plugin._leave_workers(scheduler))
@@ -487,7 +502,7 @@ def test_a_worker_that_has_gone_when_blocks_are_to_be_moved_to_it(local, monkeyp
     expected = summed(shards)(X)
     attempts = []
 
-    def rebalancing(costs, holders, workers, measured):
+    def rebalancing(costs, holders, workers, measured, uneven):
         attempts.append(workers)
         return ["tcp://127.0.0.1:1"] * len(holders)
 

@@ -25,7 +25,8 @@ from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.values import clock as package_clock
-from daskgrad.placed import connection
+from daskgrad.placed import connection, spread
+from daskgrad.placed.attached import Attachment
 from daskgrad.placed.connection import LINGER
 
 pytestmark = [
@@ -95,33 +96,67 @@ def kills_once(tmp_path, deadly):
         name = str(int(dg.value(item)[0]))
         if name in deadly and name not in lines(tmp_path / "killed"):
             write(tmp_path / "killed", name)
+            write(tmp_path / "dead", str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         write(tmp_path / "runs", name)
+        write(tmp_path / "where", f"{name} {os.getpid()}")
         return term(item, x)
 
     (tmp_path / "killed").touch()
     return model
 
 
+def own_and_item(model):
+    return lambda pair, x: model(pair[1], x) + np.sum(pair[0] * x)
+
+
+OWN = numpy.stack(ITEMS) / 64.0
+KINDS = ["placed", "attached", "sample", "each item"]
+
+
+def evaluated(kind, model, x=X):
+    """The values of a sum's derivatives, by some way of placing its items."""
+    shards = ITEMS if dask.config.get("scheduler", None) == "sync" else dg.place(ITEMS)
+    if kind == "placed":
+        return dg.value_and_grad(lambda x: dg.map_sum(model, shards, x))(x)
+    if kind == "each item":
+        return dg.per_item(model, shards)(x)
+    if kind == "sample":
+        batch = ITEMS if shards is ITEMS else shards.sample(len(ITEMS), seed=1)
+        return dg.value_and_grad(lambda x: dg.map_sum(model, batch, x))(x)
+    both = own_and_item(model)
+    gradient = dg.value_and_grad(lambda x, z: dg.map_sum(both, dg.zip(z, shards), x), (0, 1))
+    value, (slope, own) = gradient(x, OWN if shards is ITEMS else shards.attach(OWN))
+    return value, slope, numpy.asarray(own)
+
+
+def assert_as_in_one_thread(found, kind):
+    with dask.config.set(scheduler="sync"):
+        expected = evaluated(kind, term)
+    for left, right in zip(found, expected, strict=True):
+        assert_array_equal(left, right)
+
+
 # Items in one block, or task, die of each other.
-DEADLY = [("placed", 1), ("list", 13), ("rows", 13)]
+DEADLY = [("placed", 1), ("attached", 1), ("sample", 1), ("list", 13), ("rows", 13)]
 
 
-@in_short(("where", "apart"), DEADLY, DEADLY[0])
+@in_short(("where", "apart"), DEADLY, DEADLY[1])
 def test_more_workers_may_die_in_a_call_than_of_one_block(where, apart, frail, tmp_path):
     """Each kills one, so no block has killed many, though others waited there."""
     whole_again(frail)
     model = kills_once(tmp_path, [str(apart * number) for number in range(5)])
-    items = dg.place(ITEMS) if where == "placed" else ITEMS
-    gradient = dg.value_and_grad(lambda x: dg.map_sum(model, items, x))
     with allowed_failures(frail, 3):
-        if where == "rows":
+        if where in KINDS:
+            found = evaluated(where, model)
+        elif where == "rows":
             rows = numpy.stack(ITEMS)
             both = dg.value_and_grad(lambda rows, x: dg.map_sum(model, rows, x), (0, 1))
             value, (_, slope) = both(rows, X)
+            found = value, slope
         else:
-            value, slope = gradient(X)
-    assert_right((value, slope))
+            found = dg.value_and_grad(lambda x: dg.map_sum(model, ITEMS, x))(X)
+    assert_as_in_one_thread(found, where if where in KINDS else "placed")
     assert len(lines(tmp_path / "killed")) == 5
 
 
@@ -153,28 +188,86 @@ def test_a_worker_of_whose_death_the_scheduler_learns_late_dies_once(monkeypatch
     assert not is_late
 
 
-def test_what_other_workers_have_evaluated_stays_when_one_dies(frail, tmp_path, gate):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_other_workers_have_evaluated_stays_when_one_dies(kind, frail, tmp_path, gate):
+    """No item is evaluated twice by workers that live."""
     whole_again(frail)
     written = kills_once(tmp_path, ["40"])
 
     def model(item, x):
-        if item[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
+        if dg.value(item)[0] in (16.0, 40.0) and not lines(tmp_path / "killed"):
             gate.wait()
         return written(item, x)
 
-    shards, gradient = placed(model)
-    first = {
-        n for n, holder in enumerate(shards.holdings.holders) if holder == min(holders(shards))
-    }
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(gradient, X)
+        found = pool.submit(evaluated, kind, model)
         gate.wait_for(2)
         gate.open()
-        assert_right(found.result())
-    runs = runs_of(tmp_path / "runs")
-    kept = first if 40 not in first else {*range(64)} - first
-    assert {runs[str(number)] for number in kept} == {1}
-    assert max(runs.values()) == 2
+        assert_as_in_one_thread(found.result(), kind)
+    (dead,) = lines(tmp_path / "dead")
+    runs = [run.split() for run in lines(tmp_path / "where")]
+    by_the_living = Counter([name for name, worker in runs if worker != dead])
+    assert by_the_living == dict.fromkeys(map(str, range(64)), 1)
+    assert len(runs) > 64
+
+
+def test_cotangents_that_a_worker_kept_before_it_died_in_a_later_attempt(
+    monkeypatch, frail, tmp_path, gate
+):
+    """Other workers evaluate them again: the client could not."""
+    whole_again(frail)
+    monkeypatch.setattr(Attachment, "limit", -1)
+    written = kills_once(tmp_path, ["40", "20"])
+
+    def model(item, x):
+        if dg.value(item)[0] == 17.0:
+            gate.wait()
+        return written(item, x)
+
+    found = stopped_at(gate, frail, lambda: evaluated("attached", model))
+    assert_as_in_one_thread(found, "attached")
+    assert sorted(lines(tmp_path / "killed")) == ["20", "40"]
+
+
+def stopped_at(gate, client, call):
+    """The result of a call, a worker of which waits at a gate until it hears that it may stop."""
+
+    def has_heard(dask_worker):
+        return any(getattr(plugin, "_over", ()) for plugin in dask_worker.plugins.values())
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(call)
+        gate.wait_for(1)
+        wait_until(lambda: any(client.run(has_heard, on_error="ignore").values()))
+        gate.open()
+        return result.result()
+
+
+def test_a_sample_whose_blocks_are_evaluated_in_part(frail, tmp_path, gate):
+    """A worker stops between two subtrees of the drawn items, in the middle of a block."""
+    whole_again(frail)
+    batch = dg.place(ITEMS, 8).sample(48, seed=2)
+    drawn = batch.indices.tolist()
+    assert drawn[15] // 8 == drawn[16] // 8, "the end of the first subtree"
+    written = kills_once(tmp_path, [str(drawn[40])])
+
+    def model(item, x):
+        if item[0] == drawn[2]:
+            gate.wait()
+        return written(item, x)
+
+    def value_and_slope(model, batch):
+        return dg.value_and_grad(lambda x: dg.map_sum(model, batch, x))(X)
+
+    value, slope = stopped_at(gate, frail, lambda: value_and_slope(model, batch))
+    (dead,) = lines(tmp_path / "dead")
+    runs = [run.split() for run in lines(tmp_path / "where")]
+    by_the_living = Counter([name for name, worker in runs if worker != dead])
+    assert by_the_living == dict.fromkeys(map(str, drawn), 1)
+    with dask.config.set(scheduler="sync"):
+        expected = value_and_slope(term, batch)
+    assert value == expected[0]
+    assert_array_equal(slope, expected[1])
 
 
 def test_what_workers_below_a_lost_one_or_above_it_have_evaluated(monkeypatch, frail, tmp_path):
@@ -411,7 +504,61 @@ def test_workers_do_not_try_to_reach_a_lost_one_below_them(monkeypatch):
             assert_right(result.result(), X + 1.0)
 
 
+# ------------------------------------------------------------------------- what is gone
+
+
+def cut_off(client, monkeypatch):
+    """The scheduler takes the plugins of a client that has left; it comes back."""
+    monkeypatch.setattr(connection, "GRACE", 0.0)
+    (name,) = [name for name in plugins_of(client) if name.startswith("daskgrad-")]
+    client.loop.add_callback(client.scheduler_comm.comm.abort)
+    wait_until(lambda: name not in plugins_of(client) and client.status == "running")
+
+
+def plugins_of(client):
+    scheduler = client.cluster.scheduler  # in this process
+    return {*scheduler.plugins} | {*scheduler.worker_plugins}
+
+
+def end_scheduler(client, monkeypatch):
+    client.cluster.sync(client.cluster.scheduler.close)
+
+
+@pytest.mark.parametrize("event", [cut_off, end_scheduler])
+def test_shards_close_after_the_scheduler_has_gone(event, monkeypatch):
+    def own_term(pair, x):
+        return np.sum(np.sin(pair[1] * x)) * pair[0]
+
+    patience = {"daskgrad.wait.answers": "0.1s", "distributed.comm.timeouts.connect": "1s"}
+    with cluster({**patience}, n_workers=1, processes=False, protocol="tcp") as client:
+        with dg.place(ITEMS) as shards:
+            own = shards.attach(numpy.ones(64))
+            gradient = dg.grad(lambda own: dg.map_sum(own_term, dg.zip(own, shards), X))
+            optimiser = dg.optim.SGD(0.5)
+            optimiser.update(own, gradient(own), optimiser.init(own))
+            event(client, monkeypatch)
+        slopes = [numpy.sum(numpy.sin(item * X)) for item in ITEMS]
+        numpy.testing.assert_allclose(numpy.asarray(own), 1.0 - 0.5 * numpy.array(slopes))
+
+
 # --------------------------------------------------------------------------- a sign of life
+
+
+def test_dask_does_not_close_what_is_given_items(monkeypatch):
+    """These workers have no tasks, and Dask may have started them for one that has ended."""
+    may_be_closed, as_sent = [], spread.as_sent
+
+    def closing(dask_scheduler):
+        return dask_scheduler.workers_to_close(n=2, minimum=0)
+
+    def sent(items, address):
+        may_be_closed.append(address in client.run_on_scheduler(closing))
+        return as_sent(items, address)
+
+    monkeypatch.setattr(spread, "as_sent", sent)
+    with cluster(**IN_PROCESS) as client:
+        dg.place(ITEMS)
+    assert may_be_closed == [False] * len(ITEMS)
 
 
 def test_dask_does_not_close_what_evaluates(clock, gate):
@@ -432,6 +579,7 @@ def test_dask_does_not_close_what_evaluates(clock, gate):
 
     with cluster(**IN_PROCESS) as client, ThreadPoolExecutor(1) as pool:
         shards, gradient = placed()
+        clock.move(LINGER + 1.0)
         assert client.run_on_scheduler(may_be_closed) == 2
         assert_right(gradient(X))
         wait_until(lambda: client.run_on_scheduler(may_be_closed) == 0)

@@ -146,7 +146,7 @@ def test_blocks_that_move_take_their_rows_along(local, monkeypatch):
     first, second = sorted(local.ncores())
     patterns = iter([[second, first], [first, first, second], [second], [first, second, second]])
 
-    def rebalancing(costs, holders, workers, measured):
+    def rebalancing(costs, holders, workers, measured, uneven):
         pattern = next(patterns, [first])
         return [pattern[number % len(pattern)] for number in range(len(holders))]
 

@@ -22,6 +22,7 @@ from numpy.testing import assert_allclose
 from waiting import SLOW
 
 import daskgrad as dg
+from daskgrad.tasks.clients import active_client
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -293,7 +294,10 @@ def test_inside_a_model_of_its_own_arguments_is_an_error(name, in_line):
         pytest.raises(TypeError) as caught,
     ):
         dg.grad(dg.delayed(OF_THE_ARGUMENT[name]))(X)
-    assert any("autograd.grad, not dg.grad" in note for note in caught.value.__notes__)
+    said = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert "autograd.grad, not dg.grad" in said
+    assert "returned ArrayBox" not in said
+    assert "is ArrayBox" not in said
 
 
 def test_what_the_error_advises_works():
@@ -309,6 +313,26 @@ def test_per_item_inside_a_model_is_an_error():
 
 
 # ------------------------------------------------------------------------- ends of processes
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_parents_client_in_a_forked_process_is_an_error_at_once(client):
+    """Its event loop runs in a thread that the child has not: nobody would ever answer."""
+    output, into = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            active_client()
+        except RuntimeError as error:
+            os.write(into, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(into)
+    with os.fdopen(output) as file:
+        assert "was forked from one that has a distributed.Client" in file.read()
+    assert active_client() is client
 
 
 PROGRAM = """

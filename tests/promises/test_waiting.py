@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def test_limits_are_seconds_durations_or_none_and_have_defaults(wait, limits):
 
 NO_LIMIT = r"daskgrad\.wait\.placing in .*'5 minutes', or None"
 NO_NAME = r"must hold the limits daskgrad\.wait\.workers, "
-WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", -1, 0, [3], "nan")]
+WRONG = [({"wait.placing": value}, NO_LIMIT) for value in ("soon", "", -1, 0, [3], "nan")]
 WRONG += [(wrong, NO_NAME) for wrong in ({"wait": 5}, {"wait.workerz": 5}, {"wait": [1]})]
 
 
@@ -482,14 +483,18 @@ def test_a_gradient_in_a_model_of_placed_items_leaves_its_thread_to_its_models()
 
 def test_a_model_that_kills_its_worker_in_a_graph_is_an_error_that_names_it(frail):
     def deadly_model(x):
-        if np.sum(x) < 100.0:
+        if np.sum(x) < 1e9:
             os._exit(1)
         return np.sum(x)
 
     killed = pytest.raises(Exception, match=r"KilledWorker|died while running it")
     with allowed_failures(frail, 0), killed as caught:
-        dg.grad(dg.delayed(deadly_model))(X)
-    assert "the task is the forward of 'deadly_model'" in caught.value.__notes__[0]
+        dg.grad(lambda x: dg.delayed(deadly_model)(dg.delayed(lambda x: x * np.ones(2**17))(x)))(
+            1.0
+        )
+    (note,) = caught.value.__notes__
+    assert "the task is the forward of 'deadly_model'" in note
+    assert re.search(r"its inputs take \S+ MiB, and a worker may use \S+ GiB", note)
     assert_right(gradient())
 
 
@@ -508,7 +513,8 @@ def watched(monkeypatch, clock):
     monkeypatch.setattr(supervision, "in_loop", in_loop)
     scheduler = SimpleNamespace(address="nowhere")
     client = SimpleNamespace(status="running", run_on_scheduler=None, scheduler=scheduler)
-    return supervision.Supervisor(client, [("value-slow-1", 0)]), clock, asked
+    future = SimpleNamespace(key=("value-slow-1", 0), status="pending")
+    return supervision.Supervisor(client, [future]), clock, asked
 
 
 LOOKS = [  # a limit, and when the client looked; each time there is an answer
@@ -546,9 +552,11 @@ def test_a_scheduler_that_is_silent_is_an_error_whatever_it_is_asked_again(watch
         watch.look()
 
 
-UNKNOWN = {"can_progress": True, "are_known": False}
+UNKNOWN = {"can_progress": True, "are_known": False, "were_known": False}
+GONE = {**UNKNOWN, "were_known": True}  # as its log says
 FORGOTTEN = [  # what the scheduler answers minute after minute, and the limit that this reaches
     ([{"can_progress": True}, UNKNOWN, UNKNOWN], LostError, "nowhere has forgotten the value of"),
+    ([GONE, GONE], LostError, "nowhere has forgotten the value of"),
     ([UNKNOWN] * 11, TimeoutError, "graph has not arrived at the scheduler at nowhere for 600 s"),
 ]
 
@@ -567,7 +575,14 @@ def test_tasks_that_the_scheduler_does_not_know_are_not_waited_for(answers, kind
         watch.look()
 
 
-def test_tasks_that_the_scheduler_forgets_are_computed_again(wait_for_long, clock, gate):
+@pytest.mark.parametrize("looks", [1, 0])
+def test_tasks_that_the_scheduler_forgets_are_computed_again(
+    looks, wait_for_long, clock, gate, monkeypatch
+):
+    """Also before the client has looked once whether they are there."""
+    is_blind, look = [True] * (not looks), supervision.Supervisor.look
+    monkeypatch.setattr(supervision.Supervisor, "look", lambda s: is_blind or look(s))
+
     def slow(x):
         gate.wait()
         return np.sum(np.sin(x))
@@ -577,9 +592,10 @@ def test_tasks_that_the_scheduler_forgets_are_computed_again(wait_for_long, cloc
 
     def lose():
         gate.wait_for()
-        wait_for_long(times=1)
+        wait_for_long(times=looks)
         client.run_on_scheduler(forget, client=client.id)
-        wait_for_long(times=2)
+        is_blind.clear()
+        wait_for_long(times=looks + 1)
         clock.move(61.0)
         gate.open()
 

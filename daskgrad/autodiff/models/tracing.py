@@ -16,6 +16,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
+from daskgrad.autodiff.tape.boxes import NESTED, TAPE_BOXES
 from daskgrad.autodiff.tape.questions import PLAIN, answer_arguments
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
 from daskgrad.autodiff.values import clock, cotangents
@@ -324,6 +325,11 @@ def require_numbers(leaves: Sequence[Any], value: Any, model: Model) -> None:
             )
         is_label = leaf is not value and isinstance(leaf, str | None)
         if not (is_label or isinstance(leaf, NUMBERS)):
+            if type(leaf) in TAPE_BOXES:
+                raise TypeError(
+                    f"model {model.name!r} returned a traced value of another model, within which "
+                    f"it was differentiated; {NESTED}"
+                )
             raise TypeError(
                 f"model {model.name!r} returned {describe(leaf)}; expected numbers or arrays, or "
                 f"dicts, lists, tuples and registered dataclasses of them"

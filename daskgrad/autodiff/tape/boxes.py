@@ -153,12 +153,13 @@ def package_of(frame: Any) -> str:
 # No user of plain NumPy, SciPy, pandas or xarray can read their errors about a box. So the frames
 # between the model and the error tell which function got a traced value.
 
+NESTED = "inside a model, take derivatives of plain functions with autograd.grad, not dg.grad"
 HINT = (
     "while it is differentiated, a model sees autograd's boxes instead of arrays. Functions of "
     "numpy and scipy.special take them; use these instead of math, and daskgrad.scipy instead of "
     "the rest of scipy (for example daskgrad.scipy.linalg; give other functions a rule with "
-    "dg.custom_vjp). Make new arrays (np.concatenate, np.where) instead of assigning into one; "
-    "inside a model, take derivatives of plain functions with autograd.grad, not dg.grad"
+    f"dg.custom_vjp). Make new arrays (np.concatenate, np.where) instead of assigning into one; "
+    f"{NESTED}"
 )
 
 ARRAY = (
