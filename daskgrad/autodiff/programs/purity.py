@@ -29,8 +29,8 @@ STANDARD |= frozenset("collections typing numbers".split())
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's
 BUILTINS = {
     *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
-    *("isinstance issubclass iter len list map max min next pow range reversed round set".split()),
-    *("slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
+    *("isinstance issubclass iter len list map max min next object pow range reversed".split()),
+    *("round set slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
 }
 # names in libraries that change, that change something, or that reach any attribute
 CHANGING = {
@@ -42,14 +42,15 @@ CHANGING = {
 }
 # methods that draw random numbers, or reach attributes
 REFUSED = set("rvs format format_map tofile dump".split())
-HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
+HARMLESS = {"__name__", "__len__", "__doc__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
 EQUALITY = {"__eq__", "__ne__"}
 COMPARISONS = {*EQUALITY, "__lt__", "__le__", "__gt__", "__ge__"}
 TEXT = {"__str__", "__repr__", "__format__"}
 OF_ITSELF = {*TEXT, "__hash__"}  # methods that may ask an object for its class and identity
 ASKED = {"__class__", "__qualname__", "hash", "id", "type"}
-CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+MAKERS = {"__init__", "__post_init__"}  # they get a new object, if nobody calls them by name
 ELEMENTS = ("STORE_SUBSCR", "DELETE_SUBSCR")
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
@@ -86,7 +87,8 @@ class Code(NamedTuple):
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
     modules come from elsewhere; ``counters``: attributes and globals that it counts up; ``asked``:
     attributes that ``hasattr`` asks for; ``classes``: globals that are asked alone whether
-    something is an instance.
+    something is an instance; ``set``: attributes that it sets, and those of ``others`` than an
+    object that is being made.
     """
 
     attributes: frozenset[str]
@@ -97,6 +99,8 @@ class Code(NamedTuple):
     counters: tuple[set[str], set[str]]
     asked: frozenset[str]
     classes: frozenset[str]
+    set: frozenset[str]
+    others: frozenset[str]
 
 
 def read(code: types.CodeType, ran: Ran | None = None) -> Code:
@@ -164,15 +168,25 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
     attributes = [op.argval for op in every if op.opname in ATTRIBUTES]
-    impurity = partial(impurity_of_body, code.co_freevars, code.co_name in OF_ITSELF)
+    made = owner_of(code, bodies[0]) if code.co_name in MAKERS else None
+    impurity = partial(impurity_of_body, code, made)
+    stores = [
+        (op.argval, made is not None and names_of(target_of(body, number))[-1] == made)
+        for body in bodies
+        for number, op in enumerate(body)
+        if op.opname == "STORE_ATTR"
+    ]
+    others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
-        frozenset(attributes).union(*map(implicit, bodies)),
+        others.union(attributes, *map(implicit, bodies)),
         paths_in(bodies, GLOBALS),
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
         next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
         counters,
         *questions_in(bodies),
+        frozenset([name for name, _ in stores]),
+        others,
     )
 
 
@@ -221,15 +235,33 @@ def without_counters(
     counters: tuple[set[str], set[str]] = set(), set()
     others = []
     for number, body in enumerate(bodies):
-        name = code.co_varnames[0] if code.co_argcount and not number else None
-        is_set = any([op.opname.startswith("STORE") and name in names_of(op) for op in body])
-        is_itself = name is not None and name not in code.co_cellvars and not is_set
-        others.append(list(rest_of(body, name if is_itself else None, counters)))
+        owner = None if number else owner_of(code, body)
+        others.append(list(rest_of(body, owner, counters)))
     return others, counters
+
+
+def owner_of(code: types.CodeType, body: Sequence[dis.Instruction]) -> str | None:
+    """The first argument of a function that sets no other value in its place."""
+    name = code.co_varnames[0] if code.co_argcount else None
+    is_set = any([op.opname.startswith("STORE") and name in names_of(op) for op in body])
+    return None if is_set or name in code.co_cellvars else name
 
 
 def names_of(op: dis.Instruction) -> Sequence[Any]:
     return op.argval, *op.argrepr.split(", ")
+
+
+def target_of(body: Sequence[dis.Instruction], number: int) -> dis.Instruction:
+    """The instruction that loads the object of which another one sets an attribute, or one that it
+    is an attribute of."""
+    place, name = number - 1, body[number].argval
+    if body[place].opname == "SWAP":  # ``a.b += c``
+        while place > 0 and (body[place].opname != "COPY" or body[place + 1].argval != name):
+            place -= 1
+        place -= 1
+    while body[place].opname in ATTRIBUTES:
+        place -= 1
+    return body[place]
 
 
 def rest_of(
@@ -303,17 +335,29 @@ def makes_object(method: types.FunctionType) -> bool:
 
 
 def impurity_of_body(
-    outer: Sequence[str], is_of_itself: bool, body: Sequence[dis.Instruction]
+    code: types.CodeType, made: str | None, body: Sequence[dis.Instruction]
 ) -> str | None:
-    """Why code may be impure: it changes something that is not its own, or compares identities."""
-    harmless = HARMLESS | ASKED if is_of_itself else HARMLESS
-    for before, container, op in zip([None, *body], [None, None, *body], body, strict=False):
+    """Why code may be impure: it changes something that is not its own, or compares identities.
+
+    ``made``: the variable of an object that is being made.
+    """
+    if is_of_dataclass(code):
+        return None
+    outer = code.co_freevars
+    harmless = HARMLESS | ASKED if code.co_name in OF_ITSELF else HARMLESS
+    for number, op in enumerate(body):
         name = op.argval
+        before, container = [body[number - n] if number >= n else None for n in (1, 2)]
         if op.opname in ELEMENTS and container is not None:
             held, opname = container.argval, container.opname
             if opname in GLOBALS or (opname in OUTER and held in outer):
                 return f"it assigns or deletes an element of {held!r}"
-        if op.opname in CHANGES or (op.opname in STORES and name in outer):
+        is_change = op.opname in CHANGES or (op.opname in STORES and name in outer)
+        if op.opname == "STORE_ATTR":  # the names are watched
+            target = target_of(body, number)
+            is_variable = target.opname.startswith("LOAD_FAST") or target.opname in OUTER
+            is_change = not is_variable or target.argval in outer
+        if is_change:
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
         if op.opname == "IS_OP" and not (before and is_only_one(before)):
             return "it asks with 'is' whether two objects are the same one"
@@ -323,10 +367,29 @@ def impurity_of_body(
             impurity = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
             if impurity:
                 return impurity
-        if op.opname in ATTRIBUTES and name not in harmless:
+        if op.opname in ATTRIBUTES and name in MAKERS:
+            if not is_of_base(body, number, made):
+                return f"it calls {name!r} of an object"
+        elif op.opname in ATTRIBUTES and name not in harmless:
             if name in REFUSED or (name.startswith("__") and name.endswith("__")):
                 return f"it uses {name!r}"
     return None
+
+
+def is_of_base(body: Sequence[dis.Instruction], number: int, made: str | None) -> bool:
+    """Whether an object that is being made is passed to the method of a base class."""
+    is_super = "super" in [op.argval for op in body[max(number - 3, 0) : number]]
+    is_passed = number + 1 < len(body) and names_of(body[number + 1])[-2:][0] == made
+    return made is not None and (
+        body[number].opname == "LOAD_SUPER_ATTR"
+        or (is_super and body[number - 1].opname in CALLS)
+        or (body[number - 1].opname in (*GLOBALS, *ATTRIBUTES) and is_passed)
+    )
+
+
+def is_of_dataclass(code: types.CodeType) -> bool:
+    """Whether ``dataclass`` made a function."""
+    return code.co_qualname.startswith("__create_fn__.")
 
 
 def is_only_one(op: dis.Instruction) -> bool:

@@ -151,6 +151,8 @@ class Programs:
             entry = self.finer(entry, layout.leaves)
         if entry is None:
             return trace(call, arrays)
+        if self._is_last(entry):  # and will be recorded; the call may set attributes of arguments
+            layout = layout or opened_layout(call.layout())
         begin = clock.thread_seconds()
         with self._path_of(entry) as path:
             outputs, tape = trace(call, arrays)
@@ -363,7 +365,7 @@ class Programs:
         if is_last and self.by_path and not self._is_known(entry, path):
             if self._judge(fun, entry, path) is not None:
                 self._wait(fun, entry)
-        elif is_last and not (self.by_path and entry.watch.has_changed()):
+        elif is_last and not entry.watch.has_changed():
             entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.programs.counters import Counter
-from daskgrad.autodiff.programs.paths import Path, is_of_dataclass
+from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
     COMPARISONS,
@@ -30,6 +30,7 @@ from daskgrad.autodiff.programs.purity import (
     impurity_of_library,
     impurity_of_path,
     is_lasting,
+    is_of_dataclass,
     is_of_library,
     is_plain_class,
     is_primitive,
@@ -52,6 +53,7 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
+ABSENT = "?"  # before a name: it need not be there
 # takes a model apart: its function, whether it is compiled and vouched for, and all else
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
@@ -115,6 +117,7 @@ class References:
         self._builtins: set[str] = set()  # names of Python's own in the code
         self._seen: dict[int, Any] = {}
         self._asked: set[str] = set()  # attributes that need not be there
+        self._set: set[str] = set()  # attributes that the code sets
         self._asks = self._hides = False  # for such, and whether a thing may have any
         self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
@@ -185,6 +188,7 @@ class References:
                 self._refuse(inner.impurity)
         self._seen = {}
         self._require_counters()
+        self._require_plain_attributes()
         if self._asks and self._hides:
             self._refuse("it calls 'hasattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
@@ -203,6 +207,14 @@ class References:
             names |= attributes if owner is None else attributes & self.names
         if names:
             self._refuse(f"it counts in {min(names)!r}, and may read it, or in several objects")
+
+    def _require_plain_attributes(self) -> None:
+        """Refuses attributes that are set by the user's code."""
+        things = [holder() for holder, _ in self._holders if self._set]
+        kinds = {thing if isinstance(thing, type) else type(thing) for thing in things}
+        for base in {base for kind in kinds for base in kind.__mro__}:
+            if not is_of_library(base.__module__) and is_own_setter(base, self._set):
+                self._refuse(f"it sets an attribute of {base.__name__!r}, whose code may run")
 
     def counters(self) -> list[Counter]:
         """The counters of all code that is watched."""
@@ -273,7 +285,7 @@ class References:
             self._hold(thing)
         else:
             self._refuse(impurity_of_library(thing, name))
-            self.names.add(getattr(thing, "__name__", name))
+            self.names.add(str(getattr(thing, "__name__", name)))
             if not is_lasting(kind.__module__):
                 self._hold(thing)
 
@@ -297,6 +309,7 @@ class References:
         self._room = inner._room
         self.names |= inner.names  # of its arguments, which are followed outside
         self._asked |= inner._asked
+        self._set |= inner._set
         self._same += inner._same
         self._alike += inner._alike
         self._equal += inner._equal
@@ -366,8 +379,10 @@ class References:
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
         self.names |= code.attributes | code.asked
+        self.names |= {f"{ABSENT}{name}" for name in code.asked | code.others}
         self._asked |= code.asked
         self._asks |= bool(code.asked)
+        self._set |= code.set
         attributes, names = code.counters
         if attributes:
             self._counting[fun.__code__] = attributes
@@ -457,8 +472,10 @@ class References:
             if not is_of_class and not isinstance(thing, types.ModuleType):
                 look = partial(attribute_in, weakly(thing))  # the dict may lead back to it
             if not is_of_class:
-                absent = names & self._asked - namespace.keys()
-                self._same += [(partial(look, name, MISSING), MISSING) for name in absent]
+                may_lack = {name[1:] for name in names if name.startswith(ABSENT)}
+                self._same += [
+                    (partial(look, name, MISSING), MISSING) for name in may_lack - namespace.keys()
+                ]
             for name in names & namespace.keys():
                 value, get = namespace[name], partial(look, name, MISSING)
                 fun = function_of(value)
@@ -476,6 +493,8 @@ class References:
                     self._refuse(f"it asks for {name!r}, which is computed")
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
+                elif fun is not None and name == "__new__":
+                    self._refuse(f"the class {thing.__name__!r} has a '__new__' of its own")
                 self._require_same(get, value)
                 self._same += [
                     (partial(other, name, MISSING), MISSING)
@@ -484,7 +503,7 @@ class References:
                 ]
                 if isinstance(value, classmethod) and fun is not None and makes_object(fun):
                     self._follow_attributes(type(thing), MADE_BY)
-                if is_generated(fun):
+                if is_generated(fun) and name not in MADE_BY:
                     self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
                     continue
                 is_there = value is not self._itself and value is not MISSING
@@ -539,6 +558,20 @@ def operators_of(kind: Any) -> set[str]:
         and (callable(value) or hasattr(type(value), "__get__"))
         and not (isinstance(value, (*OF_CLASSES, *OF_C)) or is_generated(value))
     }
+
+
+def is_own_setter(kind: type, names: set[str]) -> bool:
+    """Whether the user's code runs when one of these attributes of an object is set."""
+    members = vars(kind)
+    descriptors = [
+        value
+        for name in names & members.keys()
+        for value in [members[name]]
+        if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
+    ]
+    setter = members.get("__setattr__")
+    has_code = not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
+    return has_code or any([getattr(value, "fset", value) is not None for value in descriptors])
 
 
 def is_generated(fun: Any) -> bool:

@@ -1,0 +1,287 @@
+"""Hostile styles: models that make objects, keep tables, ask for identities, and the like, beside
+something that changes between their calls.
+
+Rows are as in ``hostile_paths``: a model, and a function that changes what it refers to.
+"""
+
+import dataclasses
+import functools
+import types
+
+import numpy as np
+from hostile_paths import Row
+
+# ------------------------------------------------------------------------- objects that are made
+
+
+def makes_objects():
+    class Base:
+        scale = 2.0
+
+        def __init__(self, level):
+            self.level = level
+
+        def value(self):
+            return self.level * self.scale
+
+    class State(Base):
+        def __init__(self, level, rate):
+            super().__init__(level)
+            self.rate, self.steps = rate, 0
+
+        def step(self):
+            self.level = self.level * self.rate
+            self.rate += 1.0
+            return self
+
+    def model(x):
+        return np.sum(State(x[0], x[1]).step().step().value() * x)
+
+    def change(is_changed):
+        Base.scale = 3.0 if is_changed else 2.0
+        Base.value = (lambda self: -self.level) if is_changed else value
+
+    value = Base.value
+    return model, change
+
+
+def makes_dataclasses(changed):
+    """Dataclasses with a default that changes, or a factory that reads something."""
+    return functools.partial(of_dataclasses, changed)
+
+
+def of_dataclasses(changed):
+    @dataclasses.dataclass(frozen=True)
+    class Prior:
+        scale: float = 1.0
+
+    default, settings = Prior(2.0), types.SimpleNamespace(shift=1.0)
+
+    @dataclasses.dataclass
+    class Parameters:
+        level: float
+        prior: Prior = default
+        shift: float = dataclasses.field(default_factory=lambda: settings.shift)
+
+        def __post_init__(self):
+            self.product = self.level * self.prior.scale
+
+    def model(x):
+        p = Parameters(x[0] * Prior(x[1]).scale)
+        return np.sum(p.product * x) + p.shift
+
+    def change(is_changed):
+        if changed == "default":
+            object.__setattr__(default, "scale", 3.0 if is_changed else 2.0)
+        else:
+            settings.shift = 5.0 if is_changed else 1.0
+
+    return model, change
+
+
+def makes_an_object_once():
+    class Only:
+        only = None
+
+        def __new__(cls, level):
+            if cls.only is None:
+                cls.only = object.__new__(cls)
+                cls.only.level = 0.0
+            return cls.only
+
+        def __init__(self, level):
+            self.before, self.level = self.level, level
+
+    return lambda x: np.sum(x) * Only(len(x)).before, lambda is_changed: Only(2.0)
+
+
+def gives_one_object():
+    class Only:
+        def __new__(cls, level):
+            return ONE[0]
+
+    class Other(Only):
+        def __init__(self, level):
+            self.level = level
+
+    ONE = [object.__new__(Other)]
+
+    def change(is_changed):
+        ONE[0].level = 7.0
+
+    return lambda x: np.sum(x) * (ONE[0].level + Other(3.0).level), change
+
+
+def makes_it_again():
+    class Level:
+        def __init__(self, level):
+            self.level = level
+
+    held = Level(3.0)
+
+    def model(x):
+        before = held.level
+        held.__init__(3.0)
+        return np.sum(x) * before
+
+    def change(is_changed):
+        held.level = 5.0
+
+    return model, change
+
+
+def keeps_its_objects():
+    class State:
+        def __init__(self, level):
+            self.level = level
+
+    kept = []
+
+    def model(x):
+        kept.append(State(1.0))
+        return np.sum(x) * len(kept) * kept[0].level
+
+    def change(is_changed):
+        if kept:
+            kept[0].level = 3.0
+
+    return model, change
+
+
+# ------------------------------------------------------------------------ attributes that are set
+
+
+def sets_by(setter):
+    """An object whose class has code that runs when an attribute is set."""
+
+    def make():
+        class State:
+            def __init__(self, level):
+                self.level = level
+
+        setter(State)
+        return lambda x: np.sum(x) * State(2.0).rate
+
+    return make
+
+
+def by_property(kind):
+    def set_level(state, level):
+        print("level", level)
+        state.rate = level
+
+    kind.level = property(None, set_level)
+
+
+def by_descriptor(kind):
+    class Attribute:
+        def __set__(self, state, level):
+            print("level", level)
+            state.rate = level
+
+    kind.level = Attribute()
+
+
+def by_set_attribute(kind):
+    def set_attribute(state, name, value):
+        print(name, value)
+        object.__setattr__(state, "rate", value)
+
+    kind.__setattr__ = set_attribute
+
+
+def sets_what_it_holds(write):
+    """A model that sets an attribute of an object that lives on, by ``write(held, x)``."""
+
+    def make():
+        held = types.SimpleNamespace(mode=2.0, part=types.SimpleNamespace(mode=2.0))
+
+        def model(x):
+            before = held.mode
+            write(held, x)
+            return np.sum(x) * before * held.part.mode
+
+        def change(is_changed):
+            held.mode, held.part.mode = 5.0, 3.0
+
+        return model, change
+
+    return make
+
+
+def set_same(held, x):
+    held.mode = 2.0
+    held.part.mode = 2.0
+
+
+def set_other(held, x):
+    held.mode = -held.mode
+
+
+def set_for_some(held, x):
+    if x[0] < 0.0:
+        held.mode = held.mode + 1.0
+
+
+def sets_what_is_not_there():
+    class Held:
+        mode = 2.0
+
+    held = Held()
+
+    def model(x):
+        state = held
+        before = state.mode
+        state.mode = 3.0
+        return np.sum(x) * before
+
+    def change(is_changed):
+        if is_changed:
+            del held.mode
+
+    return model, change
+
+
+def sets_an_attribute_of_a_function():
+    def helper(x):
+        return np.sum(x)
+
+    helper.factor = 2.0
+
+    def model(x):
+        fun = helper
+        before = fun.factor
+        fun.factor = 2.0
+        return fun(x) * before
+
+    def change(is_changed):
+        helper.factor = 3.0
+
+    return model, change
+
+
+def sometimes_negative(n):
+    return np.linspace(0.1, 1.0, 5) * (-1 if n % 7 == 6 else 1)
+
+
+OBJECTS = {
+    "objects that are made": Row(makes_objects),
+    "dataclasses with a default": Row(makes_dataclasses("default")),
+    "dataclasses with a factory": Row(makes_dataclasses("factory")),
+    "an object that is made once": Row(makes_an_object_once, False),
+    "an object that is always given": Row(gives_one_object, False),
+    "an object that is made again": Row(makes_it_again, False),
+    "objects that are kept": Row(keeps_its_objects, False),
+    "a property that prints": Row(sets_by(by_property), False),
+    "a descriptor that prints": Row(sets_by(by_descriptor), False),
+    "__setattr__ that prints": Row(sets_by(by_set_attribute), False),
+    "an attribute that is set to what it was": Row(sets_what_it_holds(set_same)),
+    "an attribute that is set to something else": Row(sets_what_it_holds(set_other), False),
+    "an attribute that is set for some data": Row(
+        sets_what_it_holds(set_for_some), None, sometimes_negative
+    ),
+    "an attribute that is set in an object": Row(sets_what_is_not_there),
+    "an attribute of a function": Row(sets_an_attribute_of_a_function),
+}
+
+STYLES = {**OBJECTS}
