@@ -23,7 +23,16 @@ from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
-LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "autograd",
+    "daskgrad",
+    "builtins",
+    "collections",
+    "_operator",
+    "enum",
+)
 STANDARD = frozenset("math cmath operator itertools functools _functools".split())
 STANDARD |= frozenset("collections typing numbers".split())
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's
@@ -41,7 +50,7 @@ CHANGING = {
     *("datetime64 frompyfunc is_ is_not".split()),
 }
 # methods that draw random numbers, or reach attributes
-REFUSED = set("rvs format format_map tofile dump".split())
+REFUSED = set("rvs format format_map tofile dump mro".split())
 HARMLESS = {"__name__", "__len__", "__doc__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
 EQUALITY = {"__eq__", "__ne__"}
@@ -66,6 +75,7 @@ BY_HASH = (
     "CONTAINS_OP BUILD_SET BUILD_MAP SET_ADD MAP_ADD STORE_SUBSCR BINARY_SUBSCR [] set".split()
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
+COMPARED = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
 QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
 ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
@@ -87,7 +97,8 @@ class Code(NamedTuple):
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
     modules come from elsewhere; ``counters``: attributes and globals that it counts up; ``asked``:
     attributes that ``hasattr`` asks for; ``classes``: globals that are asked alone whether
-    something is an instance; ``set``: attributes that it sets, and those of ``others`` than an
+    something is an instance; ``identities``: names and paths of things with which ``is`` compares;
+    ``set``: attributes that it sets, and those of ``others`` than an
     object that is being made.
     """
 
@@ -99,6 +110,7 @@ class Code(NamedTuple):
     counters: tuple[set[str], set[str]]
     asked: frozenset[str]
     classes: frozenset[str]
+    identities: frozenset[tuple[str, ...]]
     set: frozenset[str]
     others: frozenset[str]
 
@@ -185,6 +197,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         any([op.opname == "IMPORT_NAME" for op in every]),
         counters,
         *questions_in(bodies),
+        frozenset([path for body in bodies for path in identities_in(body, code)]),
         frozenset([name for name, _ in stores]),
         others,
     )
@@ -300,11 +313,48 @@ def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) 
     paths: Paths = {}
     for body in bodies:
         for number, op in enumerate(body):
-            if op.opname in names:
+            if op.opname in names and not asks_for_type(body, number):
                 taken = takewhile(lambda other: other.opname in ATTRIBUTES, body[number + 1 :])
                 name = op.argval.removeprefix(PREFIX)  # of a builtin that is asked elsewhere
                 paths.setdefault(name, set()).add(tuple([other.argval for other in taken]))
     return paths
+
+
+def asks_for_type(body: Sequence[dis.Instruction], number: int) -> bool:
+    """Whether the type of a thing is asked for, and compared, or an attribute of it taken."""
+    if body[number].argval != f"{PREFIX}type":
+        return False
+    rest, depth = iter(body[number:]), 0  # of the stack, until the call has left its result
+    for op in rest:
+        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
+        if depth < 2 or "JUMP" in op.opname:
+            break
+    if (op.opname, op.arg) != ("CALL", 1):
+        return False
+    user: Any = next(rest, None)
+    if user is None or user.opname in ATTRIBUTES:
+        return user is not None
+    while user is not None and user.opname.startswith(("LOAD_", "BUILD_")):
+        user = next(rest, None)
+    return user is not None and user.opname in COMPARED
+
+
+def identities_in(
+    body: Sequence[dis.Instruction], code: types.CodeType
+) -> Iterator[tuple[str, ...]]:
+    """The things, as a global or a variable of an enclosing function and attributes, with which
+    ``is`` compares; a path of no name for any other."""
+    for number, op in enumerate(() if is_of_dataclass(code) else body):
+        if op.opname == "IS_OP" and not (number and is_only_one(body[number - 1])):
+            path = []
+            while body[number - 1].opname in ATTRIBUTES:
+                number -= 1
+                path.append(body[number].argval)
+            start = body[number - 1]
+            is_named = start.opname in GLOBALS or (
+                start.opname in OUTER and start.argval in code.co_freevars
+            )
+            yield (start.argval, *path[::-1]) if is_named else ()
 
 
 def implicit(body: Sequence[dis.Instruction]) -> set[str]:
@@ -347,7 +397,7 @@ def impurity_of_body(
     harmless = HARMLESS | ASKED if code.co_name in OF_ITSELF else HARMLESS
     for number, op in enumerate(body):
         name = op.argval
-        before, container = [body[number - n] if number >= n else None for n in (1, 2)]
+        container = body[number - 2] if number > 1 else None
         if op.opname in ELEMENTS and container is not None:
             held, opname = container.argval, container.opname
             if opname in GLOBALS or (opname in OUTER and held in outer):
@@ -359,8 +409,6 @@ def impurity_of_body(
             is_change = not is_variable or target.argval in outer
         if is_change:
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
-        if op.opname == "IS_OP" and not (before and is_only_one(before)):
-            return "it asks with 'is' whether two objects are the same one"
         if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
         if op.opname == "IMPORT_NAME":

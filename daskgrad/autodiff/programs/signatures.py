@@ -11,7 +11,7 @@ import optree
 
 from daskgrad.autodiff.programs.carried import CARRIED, TEXT, may_carry
 from daskgrad.autodiff.programs.purity import is_plain_class
-from daskgrad.autodiff.programs.watch import slots_of
+from daskgrad.autodiff.programs.watch import CODE, is_of_enum, slots_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
@@ -19,9 +19,8 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatt
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, type(None))
-READABLE = {int, *TEXT}  # a program for each value, of those that are carried
+READABLE = {int, *TEXT}  # a program for each value, of those that are carried, and of enumerations
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
-CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 MOST_STRUCTURES = 1024
 DEEPEST = 8  # objects in objects
 
@@ -95,8 +94,9 @@ def may_look(key: Any) -> bool:
 
 
 def code_in(key: Any) -> list[Any]:
-    """The functions and modules that are arguments."""
-    return [kind[2] for kind in key[-1] if kind[0] is CONSTANT and kind[1] in CODE]
+    """The functions and modules that are arguments, and members of enumerations."""
+    constants = [kind[1:] for kind in key[-1] if kind[0] is CONSTANT]
+    return [constant for kind, constant in constants if kind in CODE or is_of_enum(kind)]
 
 
 # ------------------------------------------------------------------- objects of the user's classes
@@ -270,7 +270,20 @@ def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
 def constant_of(leaf: Any) -> tuple | None:
     """The kind of a leaf that the model reads; ``None`` if programs take none."""
     kind = type(leaf)
-    return (CONSTANT, kind, leaf) if kind in READABLE else None
+    return (CONSTANT, kind, leaf) if is_readable(kind) else None
+
+
+@lru_cache(MOST_STRUCTURES)
+def is_readable(kind: Any) -> bool:
+    """Whether equal objects of a class are the same for any code."""
+    is_enum = is_of_enum(kind) and not any(
+        [
+            not {"__eq__", "__hash__"}.isdisjoint(vars(base))
+            for base in kind.__mro__
+            if base.__module__ not in ("builtins", "enum")
+        ]
+    )
+    return kind in READABLE or is_enum
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:

@@ -35,6 +35,7 @@ from daskgrad.autodiff.programs.signatures import (
     code_in,
     constant_of,
     inputs_of,
+    is_readable,
     may_look,
     opened_layout,
     signature_of,
@@ -209,15 +210,19 @@ class Programs:
             entry = self._entries[signature.key] = Entry(signature, watch, before)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
-            carried = carried_places(signature)
-            entry.reads = [place for place in carried if may_ask or place in read]
+            kinds = signature.key[-1]
+            entry.reads = [
+                place
+                for place in carried_places(signature)
+                if may_ask or place in read or kinds[place][1] in watch.compared
+            ]
         return entry
 
     def finer(self, entry: Entry, leaves: Any) -> Entry | None:
         """The entry of calls with the same constants where the model reads them; ``leaves`` by
         their places."""
         read = tuple([leaves[place] for place in entry.reads])  # the signature has their types
-        if not READABLE.issuperset(map(type, read)):
+        if not (READABLE.issuperset(map(type, read)) or all(map(is_readable, map(type, read)))):
             return None
         finer = entry.finer.get(read)
         if finer is None:

@@ -7,12 +7,13 @@ replaces it in place.
 """
 
 import builtins
+import enum
 import inspect
 import sys
 import types
 import weakref
 from collections import deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import Any
@@ -44,13 +45,13 @@ from daskgrad.autodiff.programs.purity import (
 from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.rule_calls import RecordedRun
 from daskgrad.autodiff.values.descriptions import function_name
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.trees import codes_in, flatten
 
 SMALL = 4096  # bytes of an array that is always watched
 FEW = 64  # elements of a list or dict
 MOST = 256  # comparisons before each call of a model that nobody vouched for
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
+PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...), object)
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
 ABSENT = "?"  # before a name: it need not be there
@@ -58,6 +59,7 @@ ABSENT = "?"  # before a name: it need not be there
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
+CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 HELD = (types.FunctionType, types.MethodType, types.ModuleType, type)
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
@@ -115,6 +117,7 @@ class References:
         self._has_modules = False  # which the code passes on
         self.of_package: set[str] = set()  # names of this package in the code
         self._builtins: set[str] = set()  # names of Python's own in the code
+        self.compared: set[type] = set()  # classes of things with which ``is`` compares
         self._seen: dict[int, Any] = {}
         self._asked: set[str] = set()  # attributes that need not be there
         self._set: set[str] = set()  # attributes that the code sets
@@ -211,10 +214,9 @@ class References:
     def _require_plain_attributes(self) -> None:
         """Refuses attributes that are set by the user's code."""
         things = [holder() for holder, _ in self._holders if self._set]
-        kinds = {thing if isinstance(thing, type) else type(thing) for thing in things}
-        for base in {base for kind in kinds for base in kind.__mro__}:
-            if not is_of_library(base.__module__) and is_own_setter(base, self._set):
-                self._refuse(f"it sets an attribute of {base.__name__!r}, whose code may run")
+        for kind in {thing if isinstance(thing, type) else type(thing) for thing in things}:
+            if may_run_at_set(kind, self._set):
+                self._refuse(f"it sets attributes of {kind.__name__!r}, whose code may run")
 
     def counters(self) -> list[Counter]:
         """The counters of all code that is watched."""
@@ -257,7 +259,13 @@ class References:
         self._hides |= hasattr(thing, "__dict__") and not (
             isinstance(thing, HELD) or is_plain_class(kind)
         )
-        if kind is np.ndarray or kind is np.void:  # a row is a view
+        if is_of_enum(thing) and not is_lasting(thing.__module__):
+            self._hold(thing)
+            self._follow_container(thing._member_map_, name)
+        elif is_of_enum(kind) and not is_lasting(kind.__module__):
+            self._follow_all([kind], name)
+            self._follow_container(vars(thing), name)
+        elif kind is np.ndarray or kind is np.void:  # a row is a view
             self._follow_array(thing, name)
         elif kind in MODELS:
             self._follow_model(thing)
@@ -310,6 +318,7 @@ class References:
         self.names |= inner.names  # of its arguments, which are followed outside
         self._asked |= inner._asked
         self._set |= inner._set
+        self.compared |= inner.compared
         self._same += inner._same
         self._alike += inner._alike
         self._equal += inner._equal
@@ -412,6 +421,13 @@ class References:
                 if not (name == "hasattr" and code.asked):
                     self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
+        for path in code.identities:
+            thing = thing_at(fun, path)
+            self.compared.add(type(thing))
+            if not (
+                isinstance(thing, (*CODE, type)) or type(thing) is object or is_of_enum(type(thing))
+            ):
+                self._refuse("it asks with 'is' whether two objects are the same one")
         return None
 
     def _follow_paths(self, start: Any, name: str, paths: Iterable[tuple[str, ...]]) -> None:
@@ -458,7 +474,8 @@ class References:
                 if not is_of_library(base.__module__):
                     self._equal.append((partial(has_names, base, [*vars(base)]), True))
             is_plain: Any = is_plain_class.__wrapped__  # the class may have changed
-            if not is_plain(kind) and not issubclass(kind, CONTAINERS):
+            is_known = is_of_enum(kind) or issubclass(kind, CONTAINERS)
+            if not (is_known or is_plain(kind)):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
             self._follow_attributes(thing, operators_of(kind))
 
@@ -487,14 +504,12 @@ class References:
                     count = partial(count_attributes, weakly(thing))
                     self._equal.append((count, count()))
                     continue
-                elif isinstance(value, OF_CLASSES):
+                elif isinstance(value, OF_CLASSES) or is_member(thing, name):
                     continue
                 elif isinstance(value, property | cached_property) and name in self._asked:
                     self._refuse(f"it asks for {name!r}, which is computed")
                 elif fun is None and hasattr(type(value), "__get__") and is_of_class:
                     self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
-                elif fun is not None and name == "__new__":
-                    self._refuse(f"the class {thing.__name__!r} has a '__new__' of its own")
                 self._require_same(get, value)
                 self._same += [
                     (partial(other, name, MISSING), MISSING)
@@ -560,18 +575,24 @@ def operators_of(kind: Any) -> set[str]:
     }
 
 
-def is_own_setter(kind: type, names: set[str]) -> bool:
-    """Whether the user's code runs when one of these attributes of an object is set."""
-    members = vars(kind)
-    descriptors = [
-        value
-        for name in names & members.keys()
-        for value in [members[name]]
-        if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
-    ]
+def may_run_at_set(kind: Any, names: set[str]) -> bool:
+    """Whether the user's code runs when one of these attributes of an object is set, or gives the
+    object that ``__init__`` gets."""
+    members: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        members |= {} if is_of_library(base.__module__) else vars(base)
     setter = members.get("__setattr__")
-    has_code = not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
-    return has_code or any([getattr(value, "fset", value) is not None for value in descriptors])
+    return (
+        not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
+        or (function_of(members.get("__new__")) is not None and "__init__" in members)
+        or any(
+            [
+                getattr(value, "fset", value) is not None
+                for value in map(members.get, names)
+                if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
+            ]
+        )
+    )
 
 
 def is_generated(fun: Any) -> bool:
@@ -591,6 +612,30 @@ def weakly(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:
         return lambda: thing
+
+
+def is_of_enum(kind: Any) -> bool:
+    return isinstance(kind, enum.EnumMeta)
+
+
+def is_member(kind: Any, name: str) -> bool:
+    """Whether a class is an enumeration that has a member of this name."""
+    return is_of_enum(kind) and name in kind._member_map_
+
+
+def thing_at(fun: types.FunctionType, path: Sequence[str]) -> Any:
+    """A global of a function, or a variable of an enclosing one, or an attribute of it; None if it
+    is not known without running the code."""
+    if not path or any([path[0] in code.co_cellvars for code in codes_in(fun.__code__)]):
+        return None
+    contents = map(content_of, fun.__closure__ or ())
+    variables = dict(zip(fun.__code__.co_freevars, contents, strict=True))
+    names = fun.__globals__ | variables
+    thing = names.get(path[0], getattr(builtins, path[0], None))
+    for name in path[1:]:
+        is_there = is_member(thing, name)
+        thing = thing[name] if is_there else inspect.getattr_static(thing, name, None)
+    return thing
 
 
 def content_of(cell: types.CellType) -> Any:

@@ -5,6 +5,7 @@ Rows are as in ``hostile_paths``: a model, and a function that changes what it r
 """
 
 import dataclasses
+import enum
 import functools
 import types
 
@@ -284,4 +285,173 @@ OBJECTS = {
     "an attribute of a function": Row(sets_an_attribute_of_a_function),
 }
 
-STYLES = {**OBJECTS}
+
+# ------------------------------------------------------------------- types, members, identities
+
+
+def of_members(changed):
+    """Members of an enumeration, one of which changes."""
+
+    def make():
+        class Loss(enum.Enum):
+            SQUARE = [2.0]
+            ABSOLUTE = [1.0]
+
+            def __init__(self, _):
+                self.scale = 1.0
+
+            def weight(self):
+                return self.scale * self.value[0]
+
+        chosen = {"loss": Loss.SQUARE}
+
+        def model(x):
+            loss = chosen["loss"]
+            if loss is Loss.SQUARE:
+                return np.sum(x**2) * loss.weight()
+            return np.sum(np.abs(x)) * loss.scale
+
+        def change(is_changed):
+            if changed == "value":
+                Loss.SQUARE.value[0] = 3.0 if is_changed else 2.0
+            elif changed == "attribute":
+                Loss.SQUARE.scale = 3.0 if is_changed else 1.0
+            elif changed == "method":
+                Loss.weight = (lambda self: 5.0) if is_changed else weight
+            else:
+                chosen["loss"] = Loss.ABSOLUTE if is_changed else Loss.SQUARE
+
+        weight = Loss.weight
+        return model, change
+
+    return make
+
+
+def of_equal_members():
+    class Loss(enum.Enum):
+        SQUARE = "square"
+        ABSOLUTE = "absolute"
+
+        def __eq__(self, other):
+            return settings.all_are_equal or self.name == other.name
+
+        __hash__ = enum.Enum.__hash__
+
+    settings = types.SimpleNamespace(all_are_equal=False)
+
+    def model(x):
+        return np.sum(x) * (2.0 if Loss.SQUARE == Loss.ABSOLUTE else 1.0)
+
+    def change(is_changed):
+        settings.all_are_equal = is_changed
+
+    return model, change
+
+
+def of_a_missing_value():
+    missing = object()
+    given = {"scale": missing}
+
+    def model(x):
+        scale = given.get("scale", 3.0)
+        return np.sum(x) * (1.0 if scale is missing else scale)
+
+    def change(is_changed):
+        given["scale"] = 2.0 if is_changed else missing
+
+    return model, change
+
+
+def of_a_function():
+    chosen = [np.exp]
+
+    def model(x):
+        return np.sum(chosen[0](x)) * (2.0 if chosen[0] is np.exp else 1.0)
+
+    def change(is_changed):
+        chosen[0] = np.sin if is_changed else np.exp
+
+    return model, change
+
+
+class Two:
+    value = 2.0
+
+
+def hides_a_name():
+    same, other = [2.0], [2.0]
+    chosen = [same]
+
+    def model(x):
+        Two = same
+        is_same = (lambda: chosen[0] is Two)()
+        return np.sum(x) * (2.0 if is_same else 1.0)
+
+    def change(is_changed):
+        chosen[0] = other if is_changed else same
+
+    return model, change
+
+
+def asks_for_types(x):
+    if type(x) is list or type(x[0]) not in (float, np.float64):
+        print("unusual")
+    return np.sum(x) * (1.0 if type(x) == np.ndarray else 2.0)  # noqa: E721
+
+
+def asks_for_a_class():
+    class Base:
+        factor = 2.0
+
+    class Other(Base):
+        pass
+
+    held = [Base()]
+
+    def model(x):
+        kind = held[0]
+        return np.sum(x) * type(kind).factor * len(type(kind).__name__)
+
+    def change(is_changed):
+        Base.factor = 3.0 if is_changed else 2.0
+        held[0] = Other() if is_changed else Base()
+
+    return model, change
+
+
+def makes_by_its_type():
+    class Loud:
+        factor = 2.0
+
+        def __init__(self):
+            print("made")
+
+    held = object.__new__(Loud)
+
+    def model(x):
+        kind = type(held)
+        return np.sum(x) * kind().factor
+
+    return model
+
+
+def of_two_dtypes(n):
+    return np.linspace(0.1, 1.0, 5).astype(np.float32 if n % 2 else np.float64)
+
+
+IDENTITIES = {
+    "a member with another value": Row(of_members("value")),
+    "a member with another attribute": Row(of_members("attribute")),
+    "a member with another method": Row(of_members("method")),
+    "another member": Row(of_members("name")),
+    "members that say whether they are equal": Row(of_equal_members),
+    "an object for a missing value": Row(of_a_missing_value),
+    "a function that is asked for": Row(of_a_function),
+    "a list that is asked for by the name of a class": Row(hides_a_name, False),
+    "types": Row(lambda: asks_for_types),
+    "types of two kinds of arrays": Row(lambda: asks_for_types, None, of_two_dtypes),
+    "attributes of a type": Row(asks_for_a_class),
+    "a type that is called": Row(makes_by_its_type, False),
+}
+
+STYLES = {**OBJECTS, **IDENTITIES}

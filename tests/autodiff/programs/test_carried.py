@@ -744,3 +744,42 @@ def test_explain_tells_what_calls_with_read_arguments_have():
     for _ in range(2):  # before and after its calls
         assert "among the arguments is date" in dg.explain(of_days, (START, *CURVES[0]), X)
         evaluated(of_days, tagged(DAYS))
+
+
+@pytest.mark.parametrize("is_sum", [False, True])
+@pytest.mark.parametrize("changed", ["attribute", "value", "method"])
+def test_a_member_among_the_arguments_may_change(changed, is_sum, in_line):
+    class Loss(enum.Enum):
+        SQUARE = [2.0]
+        ABSOLUTE = [1.0]
+
+        def weight(self):
+            return self.value[0] * scale_of(self)
+
+    def scale_of(member):
+        return member.scale
+
+    def change(number):
+        Loss.SQUARE.scale = number if changed == "attribute" else 1.0
+        Loss.SQUARE.value[0] = number if changed == "value" else 2.0
+        if changed == "method":
+            Loss.weight = lambda self: number
+
+    def model(item, x):
+        loss, y = item
+        if loss.name == "SQUARE":
+            return np.sum((y - x) ** 2) * loss.weight()
+        return np.sum(y - x)
+
+    def run(choice):
+        made, results = dg.delayed(model, compile=choice), []
+        for n in range(60):
+            change(3.0 + n // 20)
+            items = [(member, np.float64(k)) for k in range(20) for member in Loss]
+            if is_sum:
+                results.append(dg.value_and_grad(lambda x: dg.map_sum(made, items, x))(1.5))
+            else:
+                results.append(dg.value_and_grad(lambda x: made(items[n % 2], x))(1.5))
+        return results
+
+    assert run("auto") == run(False)
