@@ -23,16 +23,7 @@ from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
-LIBRARIES = (
-    "numpy",
-    "scipy",
-    "autograd",
-    "daskgrad",
-    "builtins",
-    "collections",
-    "_operator",
-    "enum",
-)
+LIBRARIES = {*("numpy scipy autograd daskgrad builtins collections _operator enum".split())}
 STANDARD = frozenset("math cmath operator itertools functools _functools".split())
 STANDARD |= frozenset("collections typing numbers".split())
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's

@@ -294,8 +294,8 @@ def of_members(changed):
 
     def make():
         class Loss(enum.Enum):
-            SQUARE = [2.0]
-            ABSOLUTE = [1.0]
+            SQUARE = [2.0]  # noqa: RUF012
+            ABSOLUTE = [1.0]  # noqa: RUF012
 
             def __init__(self, _):
                 self.scale = 1.0

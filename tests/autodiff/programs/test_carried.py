@@ -750,8 +750,8 @@ def test_explain_tells_what_calls_with_read_arguments_have():
 @pytest.mark.parametrize("changed", ["attribute", "value", "method"])
 def test_a_member_among_the_arguments_may_change(changed, is_sum, in_line):
     class Loss(enum.Enum):
-        SQUARE = [2.0]
-        ABSOLUTE = [1.0]
+        SQUARE = [2.0]  # noqa: RUF012
+        ABSOLUTE = [1.0]  # noqa: RUF012
 
         def weight(self):
             return self.value[0] * scale_of(self)
@@ -773,13 +773,11 @@ def test_a_member_among_the_arguments_may_change(changed, is_sum, in_line):
 
     def run(choice):
         made, results = dg.delayed(model, compile=choice), []
+        items = [(member, np.float64(k)) for k in range(20) for member in Loss]
         for n in range(60):
             change(3.0 + n // 20)
-            items = [(member, np.float64(k)) for k in range(20) for member in Loss]
-            if is_sum:
-                results.append(dg.value_and_grad(lambda x: dg.map_sum(made, items, x))(1.5))
-            else:
-                results.append(dg.value_and_grad(lambda x: made(items[n % 2], x))(1.5))
+            parts = (dg.map_sum, made, items) if is_sum else (made, items[n % 2])
+            results.append(dg.value_and_grad(functools.partial(*parts))(1.5))
         return results
 
     assert run("auto") == run(False)
