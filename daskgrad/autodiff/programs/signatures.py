@@ -1,5 +1,6 @@
 """Signatures: the calls that one program serves, and when their results are the same."""
 
+import enum
 import types
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,6 +21,8 @@ NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, type(None))
 READABLE = {int, *TEXT}  # a program for each value, of those that are carried, and of enumerations
+ENUMS = (enum.Enum, enum.IntEnum, enum.StrEnum)
+EQUALITIES = {(kind.__eq__, kind.__hash__) for kind in ENUMS}
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
 MOST_STRUCTURES = 1024
 DEEPEST = 8  # objects in objects
@@ -273,17 +276,10 @@ def constant_of(leaf: Any) -> tuple | None:
     return (CONSTANT, kind, leaf) if is_readable(kind) else None
 
 
-@lru_cache(MOST_STRUCTURES)
 def is_readable(kind: Any) -> bool:
     """Whether equal objects of a class are the same for any code."""
-    is_enum = is_of_enum(kind) and not any(
-        [
-            not {"__eq__", "__hash__"}.isdisjoint(vars(base))
-            for base in kind.__mro__
-            if base.__module__ not in ("builtins", "enum")
-        ]
-    )
-    return kind in READABLE or is_enum
+    is_plain = is_of_enum(kind) and (kind.__eq__, kind.__hash__) in EQUALITIES
+    return kind in READABLE or is_plain
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:

@@ -8,13 +8,14 @@ replaces it in place.
 
 import builtins
 import enum
-import inspect
+import gc
 import sys
 import types
 import weakref
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
+from inspect import getattr_static, unwrap
 from operator import itemgetter
 from typing import Any
 
@@ -57,6 +58,7 @@ MISSING = object()
 ABSENT = "?"  # before a name: it need not be there
 # takes a model apart: its function, whether it is compiled and vouched for, and all else
 MODELS: dict[type, Callable[[Any], tuple]] = {}
+CACHE = type(lru_cache(len))
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
 CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
@@ -278,6 +280,8 @@ class References:
             self._follow_function(thing)
         elif isinstance(thing, CONTAINERS):
             self._follow_container(thing, name)
+        elif kind is CACHE:
+            self._follow_cache(thing, name)
         elif is_rule(thing):
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
@@ -356,6 +360,18 @@ class References:
                 self._refuse(f"it refers to {name!r}, an object of type {kind.__qualname__}")
             self._hold(kind)
         return None
+
+    def _follow_cache(self, cache: Any, name: str) -> None:
+        """Follows what a function of ``functools.cache`` has returned: as long as there are no other
+        results, it does not run."""
+        if cache.cache_info().currsize > FEW:
+            return self._refuse(f"it refers to {name!r}, a cache of more than {FEW} results")
+        parts = gc.get_referents(cache)
+        self._kept.append([parts, *[elements_of(part) for part in parts if type(part) is dict]])
+        self._equal.append((partial(contents_of, cache), contents_of(cache)))
+        place, table = next((n, part) for n, part in enumerate(parts) if type(part) is dict)
+        is_bounded = cache.cache_info().maxsize is not None
+        return self._follow_all(parts[:place] if is_bounded else elements_of(table), name)
 
     def _follow_module(self, module: types.ModuleType, name: str) -> None:
         if is_lasting(module.__name__):
@@ -495,7 +511,7 @@ class References:
                 ]
             for name in names & namespace.keys():
                 value, get = namespace[name], partial(look, name, MISSING)
-                fun = function_of(value)
+                fun, kind = function_of(value), type(value)
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
                     get = partial(attribute_of, weakly(thing), name, MISSING)
                     value = get()
@@ -508,8 +524,8 @@ class References:
                     continue
                 elif isinstance(value, property | cached_property) and name in self._asked:
                     self._refuse(f"it asks for {name!r}, which is computed")
-                elif fun is None and hasattr(type(value), "__get__") and is_of_class:
-                    self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
+                elif fun is None and hasattr(kind, "__get__") and is_of_class and kind is not CACHE:
+                    self._refuse(f"it refers to {name!r}, an object of type {kind.__name__}")
                 self._require_same(get, value)
                 self._same += [
                     (partial(other, name, MISSING), MISSING)
@@ -519,7 +535,7 @@ class References:
                 if isinstance(value, classmethod) and fun is not None and makes_object(fun):
                     self._follow_attributes(type(thing), MADE_BY)
                 if is_generated(fun) and name not in MADE_BY:
-                    self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
+                    self.names |= read(unwrap(fun).__code__).attributes  # the fields
                     continue
                 is_there = value is not self._itself and value is not MISSING
                 if is_there and self._may_run(fun, name in nearer):
@@ -631,10 +647,10 @@ def thing_at(fun: types.FunctionType, path: Sequence[str]) -> Any:
     contents = map(content_of, fun.__closure__ or ())
     variables = dict(zip(fun.__code__.co_freevars, contents, strict=True))
     names = fun.__globals__ | variables
-    thing = names.get(path[0], getattr(builtins, path[0], None))
+    thing: Any = names.get(path[0], getattr(builtins, path[0], None))
     for name in path[1:]:
         is_there = is_member(thing, name)
-        thing = thing[name] if is_there else inspect.getattr_static(thing, name, None)
+        thing = thing._member_map_[name] if is_there else getattr_static(thing, name, None)
     return thing
 
 
@@ -661,6 +677,13 @@ def elements_of(container: Any) -> list:
 
 def ids_of(container: Any) -> list[int]:
     return list(map(id, elements_of(container)))
+
+
+def contents_of(cache: Any) -> list[Any]:
+    """What tells the results that a cached function may give without running."""
+    parts = gc.get_referents(cache)
+    tables = [ids_of(part) for part in parts if type(part) is dict]
+    return [cache.cache_info()[1:], list(map(id, parts)), *tables]
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:

@@ -889,7 +889,7 @@ LOUD = {
     "singledispatch": Row(in_dispatch, False),
     "np.vectorize": Row(in_vectorized, False),
     "a context": Row(in_context, False),
-    "a cache": Row(in_cache, False),
+    "a cache": Row(in_cache),
     "a model within": Row(lambda: in_nested_model, False),
     "the environment": Row(of_environment, False),
     "a long dict": Row(of_long_dict, False),

@@ -454,4 +454,134 @@ IDENTITIES = {
     "a type that is called": Row(makes_by_its_type, False),
 }
 
-STYLES = {**OBJECTS, **IDENTITIES}
+
+# -------------------------------------------------------------------------------------- caches
+
+
+def of_cache(change, decorate=functools.cache):
+    """A model of a table that is made once, and of a setting; ``change(table, settings)``."""
+
+    def make():
+        settings = types.SimpleNamespace(scale=2.0)
+
+        @decorate
+        def table(count):
+            return [np.full(count, settings.scale)]
+
+        def model(x):
+            return np.sum(x * table(5)[0])
+
+        def change_it(is_changed):
+            settings.scale = 3.0 if is_changed else 2.0
+            change(table, is_changed)
+
+        return model, change_it
+
+    return make
+
+
+def of_cached_method():
+    class Basis:
+        def __init__(self, scale):
+            self.scale = scale
+
+        @functools.lru_cache(maxsize=8)  # noqa: B019
+        def table(self, count):
+            return np.full(count, self.scale)
+
+    held = Basis(2.0)
+
+    def change(is_changed):
+        held.scale = 3.0 if is_changed else 2.0
+        if is_changed:
+            Basis.table.cache_clear()
+
+    return lambda x: np.sum(x * held.table(5)), change
+
+
+def of_traced_numbers():
+    @functools.cache
+    def double(number):
+        print("doubled")
+        return 2.0 * number
+
+    return lambda x: double(x[0]) + np.sum(x)
+
+
+def counts_hits():
+    @functools.cache
+    def table(count):
+        return np.ones(count)
+
+    return lambda x: np.sum(x * table(5)) * table.cache_info().hits
+
+
+def clears():
+    @functools.cache
+    def table(count):
+        print("made")
+        return np.ones(count)
+
+    def model(x):
+        table.cache_clear()
+        return np.sum(x * table(5))
+
+    return model
+
+
+def of_other_types():
+    """One and 1.0 are one key."""
+
+    @functools.cache
+    def sort(number):
+        return 2.0 if type(number) is int else 3.0
+
+    def change(is_changed):
+        sort.cache_clear()
+        if is_changed:
+            sort(1.0)
+
+    return lambda x: np.sum(x) * sort(1), change
+
+
+def of_many_results():
+    @functools.lru_cache(maxsize=1)
+    def weight(count):
+        print("made")
+        return 2.0
+
+    return lambda x: np.sum(x) * weight(5) + weight(3)
+
+
+CACHES = {
+    "a cache": Row(of_cache(lambda table, is_changed: None)),
+    "a cache that is cleared": Row(of_cache(lambda table, is_changed: table.cache_clear())),
+    "a cache that is cleared, and made again": Row(
+        of_cache(lambda table, is_changed: (table.cache_clear(), table(5)))
+    ),
+    "a bounded cache that is made again": Row(
+        of_cache(
+            lambda table, is_changed: (table.cache_clear(), table(5)),
+            functools.lru_cache(maxsize=1),
+        )
+    ),
+    "a bounded cache that holds something else meanwhile": Row(
+        of_cache(
+            lambda table, is_changed: (table(5), table(3), table(5)), functools.lru_cache(maxsize=1)
+        )
+    ),
+    "a cached array that changes": Row(
+        of_cache(lambda table, is_changed: table(5)[0].fill(5.0 if is_changed else 2.0))
+    ),
+    "a cached list that changes": Row(
+        of_cache(lambda table, is_changed: table(5).__setitem__(0, np.full(5, 3.0 + is_changed)))
+    ),
+    "a cached method": Row(of_cached_method),
+    "a cache of traced numbers": Row(of_traced_numbers, False),
+    "a cache whose hits count": Row(counts_hits, False),
+    "a cache that the model clears": Row(clears, False),
+    "a cache of equal numbers": Row(of_other_types),
+    "a cache of one result, for two": Row(of_many_results, False),
+}
+
+STYLES = {**OBJECTS, **IDENTITIES, **CACHES}
