@@ -9,12 +9,15 @@ replaces it in place.
 import builtins
 import enum
 import gc
+import os
 import sys
 import types
 import weakref
+from abc import get_cache_token
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache, partial
+from contextlib import contextmanager
+from functools import cached_property, lru_cache, partial, singledispatch
 from inspect import getattr_static, unwrap
 from operator import itemgetter
 from typing import Any
@@ -59,6 +62,8 @@ ABSENT = "?"  # before a name: it need not be there
 # takes a model apart: its function, whether it is compiled and vouched for, and all else
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 CACHE = type(lru_cache(len))
+# code of functions of Python's own that call a function of the user's
+IN_CONTEXT, BY_CLASS = contextmanager(len).__code__, singledispatch(len).__code__
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
 CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
@@ -282,6 +287,8 @@ class References:
             self._follow_container(thing, name)
         elif kind is CACHE:
             self._follow_cache(thing, name)
+        elif thing is os.environ:
+            self._equal.append((partial(getattr, thing, "_data"), vars(thing)["_data"].copy()))
         elif is_rule(thing):
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
@@ -362,8 +369,8 @@ class References:
         return None
 
     def _follow_cache(self, cache: Any, name: str) -> None:
-        """Follows what a function of ``functools.cache`` has returned: as long as there are no other
-        results, it does not run."""
+        """Follows what a function of ``functools.cache`` has returned: as long as there is nothing
+        else, it does not run."""
         if cache.cache_info().currsize > FEW:
             return self._refuse(f"it refers to {name!r}, a cache of more than {FEW} results")
         parts = gc.get_referents(cache)
@@ -394,6 +401,12 @@ class References:
         if self.ran is not None and fun.__code__ not in self.ran:
             self._unrun.append(fun)
             return None
+        if fun.__code__ is IN_CONTEXT:
+            return self._follow_all(map(content_of, fun.__closure__ or ()), fun.__name__)
+        if fun.__code__ is BY_CLASS:
+            registry = partial(ids_of_registry, weakly(fun))
+            self._equal += [(registry, registry()), (get_cache_token, get_cache_token())]
+            return self._follow_all(fun.registry.values(), fun.__name__)  # type: ignore[attr-defined]
         self._functions += 1
         if self._functions > MOST:
             return self._refuse(f"it refers to more than {MOST} functions")
@@ -490,7 +503,7 @@ class References:
                 if not is_of_library(base.__module__):
                     self._equal.append((partial(has_names, base, [*vars(base)]), True))
             is_plain: Any = is_plain_class.__wrapped__  # the class may have changed
-            is_known = is_of_enum(kind) or issubclass(kind, CONTAINERS)
+            is_known = is_of_enum(kind) or issubclass(kind, (*CONTAINERS, BaseException))
             if not (is_known or is_plain(kind)):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
             self._follow_attributes(thing, operators_of(kind))
@@ -677,6 +690,12 @@ def elements_of(container: Any) -> list:
 
 def ids_of(container: Any) -> list[int]:
     return list(map(id, elements_of(container)))
+
+
+def ids_of_registry(reference: Callable[[], Any]) -> list[int] | None:
+    """What tells the functions that ``functools.singledispatch`` chooses from."""
+    fun = reference()
+    return None if fun is None else ids_of(dict(fun.registry))
 
 
 def contents_of(cache: Any) -> list[Any]:

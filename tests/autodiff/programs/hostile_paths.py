@@ -891,7 +891,7 @@ LOUD = {
     "a context": Row(in_context, False),
     "a cache": Row(in_cache),
     "a model within": Row(lambda: in_nested_model, False),
-    "the environment": Row(of_environment, False),
+    "the environment": Row(of_environment),
     "a long dict": Row(of_long_dict, False),
     "an attribute that is not there": Row(of_missing_attribute((AttributeError,)), False),
     "an attribute that is not there, by its base": Row(of_missing_attribute(Exception), False),

@@ -4,9 +4,12 @@ something that changes between their calls.
 Rows are as in ``hostile_paths``: a model, and a function that changes what it refers to.
 """
 
+import abc
+import contextlib
 import dataclasses
 import enum
 import functools
+import os
 import types
 
 import numpy as np
@@ -584,4 +587,181 @@ CACHES = {
     "a cache of one result, for two": Row(of_many_results, False),
 }
 
-STYLES = {**OBJECTS, **IDENTITIES, **CACHES}
+
+# ------------------------------------------------------- the environment, contexts, dispatches
+
+NAME = "DASKGRAD_TESTS_SCALE"
+
+
+def of_environment(read, value="3.0"):
+    """A model that reads a variable of the environment, which changes or goes."""
+
+    def make():
+        def change(is_changed):
+            os.environ[NAME] = "2.0"
+            if is_changed and value is None:
+                del os.environ[NAME]
+            elif is_changed:
+                os.environ[NAME] = value
+
+        return lambda x: np.sum(x) * float(read()), change
+
+    return make
+
+
+def sets_the_environment():
+    def model(x):
+        before = os.environ.get(NAME, "1.0")
+        os.environ[NAME] = "2.0"
+        return np.sum(x) * float(before)
+
+    def change(is_changed):
+        os.environ[NAME] = "3.0"
+
+    return model, change
+
+
+def in_context(settings):
+    """A context, and a class of one's own that is raised and caught within it."""
+
+    class Negative(Exception):
+        weight = 2.0
+
+        def __init__(self, text):
+            super().__init__(text)
+            self.text = text
+
+    @contextlib.contextmanager
+    def stage(name):
+        if settings.is_loud:
+            print(name)
+        try:
+            yield settings.scale
+        except FloatingPointError as error:
+            raise Negative(name) from error
+
+    def weight_of(name):
+        try:
+            if name not in settings.known:
+                raise Negative(name)
+        except Negative as error:
+            return error.weight * len(error.text)
+        return 1.0
+
+    def model(x):
+        with stage("first") as scale, stage("second"):
+            return np.sum(x) * scale * weight_of("a") * weight_of("ab")
+
+    return model, Negative
+
+
+def in_contexts(changed):
+    def make():
+        settings = types.SimpleNamespace(is_loud=False, scale=2.0, known=["a"])
+        model, kind = in_context(settings)
+
+        def change(is_changed):
+            if changed == "loud":
+                settings.is_loud = is_changed
+            elif changed == "class":
+                kind.weight = 3.0 if is_changed else 2.0
+            else:
+                settings.scale = 3.0 if is_changed else 2.0
+                settings.known = ["ab"] if is_changed else ["a"]
+
+        return model, change
+
+    return make
+
+
+def counts_contexts():
+    depths = [0]
+
+    @contextlib.contextmanager
+    def counted():
+        depths.append(len(depths))
+        yield
+
+    def model(x):
+        with counted():
+            return np.sum(x) * len(depths)
+
+    return model
+
+
+class Square: ...
+
+
+class Cube(Square): ...
+
+
+class Virtual(abc.ABC): ...
+
+
+def by_class(changed):
+    """A function that is chosen by the class of its argument."""
+
+    def make():
+        @functools.singledispatch
+        def power(kind, x):
+            return x
+
+        @power.register
+        def of_square(kind: Square, x):
+            return x**2 * settings.scale
+
+        @power.register(np.ndarray)
+        def of_array(x):
+            return power(Cube(), x)
+
+        def of_cube(kind, x):
+            return x**3
+
+        class Other: ...
+
+        power.register(Virtual, of_cube)
+        settings = types.SimpleNamespace(scale=2.0, kind=Other())
+
+        def change(is_changed):
+            if changed == "registry" and is_changed:
+                power.register(Cube, of_cube)
+            elif changed == "setting":
+                settings.scale = 3.0 if is_changed else 2.0
+            elif changed == "class" and is_changed:
+                Virtual.register(Other)
+
+        return lambda x: np.sum(power(x)) + np.sum(power(settings.kind, x)), change
+
+    return make
+
+
+def dispatches_loudly():
+    @functools.singledispatch
+    def weight(kind):
+        print(kind)
+        return 2.0
+
+    @weight.register
+    def _(kind: int):
+        return 1.0
+
+    return lambda x: np.sum(x) * weight(2.0)
+
+
+OUTER = {
+    "a variable of the environment": Row(of_environment(lambda: os.environ[NAME])),
+    "... by get": Row(of_environment(lambda: os.environ.get(NAME, "5.0"), None)),
+    "... by getenv": Row(of_environment(lambda: os.getenv(NAME, "5.0"), None)),
+    "... if it is there": Row(of_environment(lambda: 2.0 + (NAME in os.environ), None)),
+    "a variable that the model sets": Row(sets_the_environment),
+    "a context with a setting": Row(in_contexts("setting")),
+    "a context that gets loud": Row(in_contexts("loud")),
+    "an exception with a constant": Row(in_contexts("class")),
+    "a context that counts": Row(counts_contexts, False),
+    "singledispatch with a setting": Row(by_class("setting")),
+    "singledispatch of another class": Row(by_class("registry")),
+    "singledispatch by a virtual base": Row(by_class("class")),
+    "singledispatch that prints": Row(dispatches_loudly, False),
+}
+
+STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER}
