@@ -67,7 +67,8 @@ BY_HASH = (
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
 COMPARED = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
-QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
+QUESTIONS, CALLS = {"hasattr", "getattr", "isinstance"}, ("PRECALL", "CALL")
+GENERATORS, SEEDED = ("default_rng", "RandomState"), ("<seeded>",)
 ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 COUNTS = ("+=", "-=")
@@ -219,16 +220,28 @@ def questions_in(
     return frozenset(attributes), frozenset(classes - others)
 
 
+def call_at(body: Sequence[dis.Instruction], number: int) -> tuple[list[int], int] | None:
+    """Where the arguments of a function begin that is loaded at a place, or of a method of it, and
+    where they end; None if one has branches, or is named."""
+    depth, starts = 0, dict[int, int]()  # of the stack
+    for place in range(number, len(body)):
+        op, count = body[place], body[place].arg or 0
+        if op.opname in CALLS and body[place - 1].opname != "PRECALL" and depth - count == 2:
+            return [starts[2 + n] for n in range(count)], place
+        if "JUMP" in op.opname or op.opname == "KW_NAMES" or (depth < 1 and place > number):
+            return None
+        starts[depth] = place
+        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
+    return None
+
+
 def second_argument(body: Sequence[dis.Instruction], number: int) -> int | None:
-    """The place of the second argument where the function at a place is called with two that are
-    loaded, and with no others."""
-    stop = number + 1
-    while stop < len(body) and body[stop].opname.startswith("LOAD_"):
-        stop += 1
-    loads = [op for op in body[number + 1 : stop] if op.opname not in ATTRIBUTES]
-    is_call = stop < len(body) and body[stop].opname in CALLS and body[stop].arg == 2
-    is_last = len(loads) == 2 and loads[-1] is body[stop - 1]
-    return stop - 1 if is_call and is_last else None
+    """The place of the second argument of the function at a place, if one instruction loads it."""
+    starts, end = call_at(body, number) or ([], 0)
+    if len(starts) < 2 or (len(starts) > 2 and body[number].argval != "getattr"):
+        return None
+    stop = [*starts, end][2]
+    return starts[1] if starts[1] + 1 == stop else None
 
 
 def without_counters(
@@ -307,24 +320,29 @@ def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) 
             if op.opname in names and not asks_for_type(body, number):
                 taken = takewhile(lambda other: other.opname in ATTRIBUTES, body[number + 1 :])
                 name = op.argval.removeprefix(PREFIX)  # of a builtin that is asked elsewhere
-                paths.setdefault(name, set()).add(tuple([other.argval for other in taken]))
+                path = tuple([other.argval for other in taken])
+                if (name, *path)[-1] in GENERATORS and has_seed(body, number):
+                    path += SEEDED
+                paths.setdefault(name, set()).add(path)
     return paths
+
+
+def has_seed(body: Sequence[dis.Instruction], number: int) -> bool:
+    """Whether the function that is loaded at a place is called with a whole number alone."""
+    starts, end = call_at(body, number) or ([], 0)
+    is_constant = [body[start].opname in CONSTANTS for start in starts] == [True]
+    return is_constant and starts[0] + 1 == end and type(body[starts[0]].argval) is int
 
 
 def asks_for_type(body: Sequence[dis.Instruction], number: int) -> bool:
     """Whether the type of a thing is asked for, and compared, or an attribute of it taken."""
     if body[number].argval != f"{PREFIX}type":
         return False
-    rest, depth = iter(body[number:]), 0  # of the stack, until the call has left its result
-    for op in rest:
-        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
-        if depth < 2 or "JUMP" in op.opname:
-            break
-    if (op.opname, op.arg) != ("CALL", 1):
-        return False
+    starts, end = call_at(body, number) or ([], 0)
+    rest = iter(body[end + (2 if body[end].opname == "PRECALL" else 1) :])
     user: Any = next(rest, None)
-    if user is None or user.opname in ATTRIBUTES:
-        return user is not None
+    if len(starts) != 1 or user is None or user.opname in ATTRIBUTES:
+        return len(starts) == 1 and user is not None
     while user is not None and user.opname.startswith(("LOAD_", "BUILD_")):
         user = next(rest, None)
     return user is not None and user.opname in COMPARED

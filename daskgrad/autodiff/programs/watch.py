@@ -30,6 +30,7 @@ from daskgrad.autodiff.programs.purity import (
     CHANGING,
     COMPARISONS,
     OF_C,
+    SEEDED,
     Ran,
     impurity_of_builtin,
     impurity_of_library,
@@ -63,7 +64,8 @@ ABSENT = "?"  # before a name: it need not be there
 MODELS: dict[type, Callable[[Any], tuple]] = {}
 CACHE = type(lru_cache(len))
 # code of functions of Python's own that call a function of the user's
-IN_CONTEXT, BY_CLASS = contextmanager(len).__code__, singledispatch(len).__code__
+WRAPPERS: Any = contextmanager, singledispatch
+IN_CONTEXT, BY_CLASS = [wrap(len).__code__ for wrap in WRAPPERS]
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
 CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
@@ -200,7 +202,7 @@ class References:
         self._require_counters()
         self._require_plain_attributes()
         if self._asks and self._hides:
-            self._refuse("it calls 'hasattr'")
+            self._refuse("it calls 'hasattr' or 'getattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
         if len(self._same) + len(self._equal) > MOST:
@@ -447,7 +449,7 @@ class References:
             else:
                 self._follow_paths(value, name, paths)
             if value is MISSING:
-                if not (name == "hasattr" and code.asked):
+                if not (name in ("hasattr", "getattr") and code.asked):
                     self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
         for path in code.identities:
@@ -463,6 +465,8 @@ class References:
         """Follows the thing behind a name; of a module, the attributes that the code takes."""
         for path in paths:
             thing, known = start, name
+            if path[-1:] == SEEDED and is_generator(start, path[:-1]):
+                continue
             for attribute in path:
                 if not isinstance(thing, types.ModuleType):
                     break
@@ -665,6 +669,13 @@ def thing_at(fun: types.FunctionType, path: Sequence[str]) -> Any:
         is_there = is_member(thing, name)
         thing = thing._member_map_[name] if is_there else getattr_static(thing, name, None)
     return thing
+
+
+def is_generator(start: Any, path: Sequence[str]) -> bool:
+    """Whether a name and attributes lead to NumPy's generators of random numbers."""
+    for name in path:
+        start = getattr(start, name, None) if start in (np, np.random) else None
+    return start in (np.random.default_rng, np.random.RandomState)
 
 
 def content_of(cell: types.CellType) -> Any:

@@ -14,6 +14,7 @@ import types
 
 import numpy as np
 from hostile_paths import Row
+from numpy.random import default_rng
 
 # ------------------------------------------------------------------------- objects that are made
 
@@ -422,7 +423,9 @@ def asks_for_a_class():
     return model, change
 
 
-def makes_by_its_type():
+def makes_by_its_type(make):
+    """A model that makes an object by ``make(held)``, which takes the type of another."""
+
     class Loud:
         factor = 2.0
 
@@ -430,12 +433,12 @@ def makes_by_its_type():
             print("made")
 
     held = object.__new__(Loud)
+    return lambda: lambda x: np.sum(x) * make(held).factor
 
-    def model(x):
-        kind = type(held)
-        return np.sum(x) * kind().factor
 
-    return model
+def by_a_variable(held):
+    kind = type(held)
+    return kind()
 
 
 def of_two_dtypes(n):
@@ -454,7 +457,11 @@ IDENTITIES = {
     "types": Row(lambda: asks_for_types),
     "types of two kinds of arrays": Row(lambda: asks_for_types, None, of_two_dtypes),
     "attributes of a type": Row(asks_for_a_class),
-    "a type that is called": Row(makes_by_its_type, False),
+    "a type that is called": Row(makes_by_its_type(by_a_variable), False),
+    "a type that is called at once": Row(makes_by_its_type(lambda held: type(held)()), False),
+    "a type that is called, for an attribute": Row(
+        makes_by_its_type(lambda held: type(held)().__class__), False
+    ),
 }
 
 
@@ -695,7 +702,7 @@ class Square: ...
 class Cube(Square): ...
 
 
-class Virtual(abc.ABC): ...
+class Virtual(abc.ABC): ...  # noqa: B024
 
 
 def by_class(changed):
@@ -764,4 +771,143 @@ OUTER = {
     "singledispatch that prints": Row(dispatches_loudly, False),
 }
 
-STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER}
+
+# ------------------------------------------------------ attributes that may be missing, seeds
+
+
+def may_lack(change, read=lambda held: getattr(held, "scale", 1.0)):
+    """A model that takes an attribute of an object if it is there; ``change(held, is_changed)``."""
+
+    def make():
+        class Held:
+            other = 2.0
+
+        held = Held()
+        model = lambda x: np.sum(x) * read(held) * held.other  # noqa: E731
+        return model, lambda is_changed: change(held, is_changed)
+
+    return make
+
+
+def in_the_object(held, is_changed):
+    vars(held).pop("scale", None)
+    if is_changed:
+        held.scale = 3.0
+
+
+def in_the_class(held, is_changed):
+    if is_changed:
+        type(held).scale = 3.0
+    elif hasattr(type(held), "scale"):
+        del type(held).scale
+
+
+def by_a_property(held, is_changed):
+    if is_changed:
+        type(held).scale = property(lambda self: print("scale") or 3.0)
+
+
+def by_any_name(held, is_changed):
+    if is_changed:
+        type(held).__getattr__ = lambda self, name: 3.0
+
+
+def of_a_name():
+    held = types.SimpleNamespace(name="scale", scale=2.0, shift=3.0)
+
+    def change(is_changed):
+        held.name = "shift" if is_changed else "scale"
+
+    return lambda x: np.sum(x) * getattr(held, held.name), change
+
+
+def reads_from_another():
+    """An attribute that is read plainly in one function, and may be missing in another."""
+
+    class Held: ...
+
+    held = Held()
+
+    def plainly(thing):
+        return thing.scale
+
+    def model(x):
+        return np.sum(x) * (plainly(held) if getattr(held, "scale", None) is not None else 1.0)
+
+    def change(is_changed):
+        in_the_object(held, is_changed)
+
+    return model, change
+
+
+def draws(draw):
+    return lambda: lambda x: np.sum(x * draw(len(x)))
+
+
+def draws_for_a_seed(seed):
+    def make():
+        settings = types.SimpleNamespace(seed=seed)
+
+        def change(is_changed):
+            settings.seed = 3 if is_changed else seed
+
+        def model(x):
+            return np.sum(x * np.random.default_rng(settings.seed).normal(size=len(x)))
+
+        return model, change
+
+    return make
+
+
+def draws_in_turn():
+    drawn = np.random.default_rng(5)
+    return lambda x: np.sum(x * drawn.normal(size=len(x)))
+
+
+def shuffles():
+    order = np.arange(5.0)
+
+    def model(x):
+        np.random.default_rng(2).shuffle(order)
+        return np.sum(x * order)
+
+    return model
+
+
+def of_a_function_of_that_name():
+    space = {"np": np, "scale": 2.0}
+    exec("def default_rng(seed): return scale", space)
+    exec("def model(x): return np.sum(x) * default_rng(4)", space)
+
+    def change(is_changed):
+        space["scale"] = 3.0 if is_changed else 2.0
+
+    return space["model"], change
+
+
+MISSING = {
+    "an attribute that may come": Row(may_lack(in_the_object)),
+    "an attribute of the class that may come": Row(may_lack(in_the_class)),
+    "a property that may come": Row(may_lack(by_a_property)),
+    "any attribute that may come": Row(may_lack(by_any_name)),
+    "an attribute of a variable name": Row(of_a_name, False),
+    "an attribute that is read elsewhere": Row(reads_from_another),
+    "attributes in an expression": Row(
+        may_lack(in_the_object, lambda held: getattr([held][0], "scale", [1.0][0])),
+    ),
+    "an attribute of a computed name": Row(
+        may_lack(in_the_object, lambda held: getattr(held, "".join(["sca", "le"]), 1.0)), False
+    ),
+    "an attribute whose name has branches": Row(
+        may_lack(in_the_object, lambda held: getattr(held, "scale" if held else "a", 1.0)), False
+    ),
+    "a seed": Row(draws(lambda count: np.random.default_rng(1).normal(size=count))),
+    "a seed of old": Row(draws(lambda count: np.random.RandomState(1).rand(count))),
+    "a seed by name": Row(draws(lambda count: default_rng(1).random(count))),
+    "a seed that may change": Row(draws_for_a_seed(2), False),
+    "a generator that lives on": Row(draws_in_turn, False),
+    "a generator that shuffles": Row(shuffles, False),
+    "a function like NumPy's": Row(of_a_function_of_that_name),
+}
+
+STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING}

@@ -266,6 +266,15 @@ IMPURE = {
     "random by another name": (lambda x: np.sum(x) * npr.rand(), "it uses numpy.random.rand"),
     "random that is imported": (imports_random, "it uses numpy.random"),
     "random by a distribution": (lambda x: np.sum(x) * scipy_stats.norm.rvs(), "it uses 'rvs'"),
+    "random without a seed": (
+        lambda x: np.sum(x) * np.random.default_rng().normal(),
+        "it uses numpy.random",
+    ),
+    "random with no seed": (
+        lambda x: np.sum(x) * np.random.default_rng(None).normal(),
+        "it uses numpy.random",
+    ),
+    "attribute of any name": (lambda x, y: getattr(x, y), "it calls 'getattr'"),
     "clock": (lambda x: np.sum(x) * time.time(), "'time.time'"),
     "print": (lambda x: print("called") or np.sum(x), "it calls 'print'"),
     "file": (lambda x: np.sum(x) * np.loadtxt("rates"), "it uses numpy.loadtxt"),
