@@ -2,6 +2,7 @@
 
 import enum
 import types
+import weakref
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import is_
@@ -97,7 +98,8 @@ def may_look(key: Any) -> bool:
 
 
 def code_in(key: Any) -> list[Any]:
-    """The functions and modules that are arguments, and members of enumerations."""
+    """The functions, by weak references, and modules that are arguments, and members of
+    enumerations."""
     constants = [kind[1:] for kind in key[-1] if kind[0] is CONSTANT]
     return [constant for kind, constant in constants if kind in CODE or is_of_enum(kind)]
 
@@ -258,6 +260,8 @@ def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
     kind: Any = type(leaf)
     if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else leaf.flags.forc
+    if kind is types.FunctionType:
+        return CONSTANT, kind, weakref.ref(leaf)  # whose arrays go with it
     if kind in STATIC or kind in CODE or (looks and issubclass(kind, LOOKED_AT)):
         return CONSTANT, kind, leaf
     if issubclass(kind, NUMBERS) and kind is not np.void and kind not in TEXT:

@@ -12,6 +12,7 @@ earlier results may be wrong.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -80,6 +81,7 @@ class Entry:
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
+    passed: Sequence[weakref.ref] = ()  # functions, with which it goes
 
     @property
     def may_have_batches(self) -> bool:
@@ -208,6 +210,7 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
+            entry.passed = self._references(signature)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
             kinds = signature.key[-1]
@@ -217,6 +220,19 @@ class Programs:
                 if may_ask or place in read or kinds[place][1] in watch.compared
             ]
         return entry
+
+    def _references(self, signature: Signature) -> list[weakref.ref]:
+        """References to functions among arguments; the entry of their signature goes with them."""
+        here, key, code = weakref.ref(self), signature.key, key_of_code(signature)
+
+        def forget(_: Any) -> None:
+            programs = here()
+            if programs is not None:
+                programs._entries.pop(key, None)
+                programs._followed.discard(code)
+
+        functions = [thing() for thing in code_in(key) if type(thing) is weakref.ref]
+        return [weakref.ref(fun, forget) for fun in functions]
 
     def finer(self, entry: Entry, leaves: Any) -> Entry | None:
         """The entry of calls with the same constants where the model reads them; ``leaves`` by

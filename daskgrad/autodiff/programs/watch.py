@@ -115,6 +115,7 @@ class References:
         self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
+        self._passed: dict[Any, tuple[list[weakref.ref], References]] = {}  # functions, arguments
         self._room, self._stops = room, not is_vouched
         self.is_doubtful = False  # somebody vouched for impure code that it calls
         self._functions = 0
@@ -152,16 +153,36 @@ class References:
         for get, value in self._equal:
             if get() != value:
                 return True
-        return False
+        return bool(self._passed) and any([inner.has_changed() for inner in self._of_passed()])
 
-    def follow_arguments(self, classes: Iterable[Any], constants: Iterable[Any]) -> str | None:
-        """Follows methods and attributes of classes in a call's arguments, and functions and
-        modules that are passed; returns the impurity."""
+    def follow_arguments(self, classes: Iterable[Any], constants: Sequence[Any]) -> str | None:
+        """Follows methods and attributes of classes in a call's arguments, and things that are
+        passed, functions by weak references; returns the impurity."""
         for kind in classes:
             if not is_lasting(kind.__module__):
                 self._hold(kind)
-        self._walk([(constant, "an argument") for constant in constants])
+        others = [thing for thing in constants if type(thing) is not weakref.ref]
+        self._walk([(thing, "an argument") for thing in others])
+        functions: list[Any] = [fun() for fun in constants if type(fun) is weakref.ref]
+        if functions and None not in functions:  # else nobody calls them again
+            self._follow_passed(functions)
         return self.impurity
+
+    def _follow_passed(self, functions: Sequence[types.FunctionType]) -> None:
+        """Follows functions that are arguments; what they refer to goes with them."""
+        key, passed = object(), self._passed
+        inner = References(tuple(functions), self._room, not self._stops, self.ran)  # type: ignore[arg-type]
+        inner.of = lambda: None  # the tuple would keep them
+        forget = lambda _: passed.pop(key, None)  # noqa: E731
+        passed[key] = [weakref.ref(fun, forget) for fun in functions], inner
+        before = None
+        while before != (before := len(self.names)):
+            self._share(inner)
+            self._walk(())
+            inner.names |= self.names
+            inner._walk(())
+        self.of_package |= inner.of_package
+        self._refuse(inner.impurity)
 
     def knows(self, path: Path) -> bool:
         """Whether all that ran on a path was read."""
@@ -205,13 +226,24 @@ class References:
             self._refuse("it calls 'hasattr' or 'getattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
-        if len(self._same) + len(self._equal) > MOST:
+        if self._count() > MOST:
             self._refuse(f"it refers to more than {MOST} objects that may change")
+
+    def _count(self) -> int:
+        """The number of comparisons before each call, but for those of weak references."""
+        passed = [inner._count() for inner in self._of_passed()]
+        return len(self._same) + len(self._equal) + sum(passed)
+
+    def _of_passed(self) -> list["References"]:
+        return [inner for _, inner in list(self._passed.values())]
+
+    def _all_globals(self) -> list[tuple[dict, set[str], set[str]]]:
+        return [*self._globals, *[part for inner in self._of_passed() for part in inner._globals]]
 
     def _require_counters(self) -> None:
         """Refuses counters that are read, too, or whose owner is not known."""
         read, counted = set(), set()
-        for namespace, names, counters in self._globals:
+        for namespace, names, counters in self._all_globals():
             read |= {(id(namespace), name) for name in names}
             counted |= {(id(namespace), name) for name in counters}
         names = {name for _, name in read & counted}
@@ -231,7 +263,7 @@ class References:
         """The counters of all code that is watched."""
         counters = {
             (id(namespace), name): Counter(weakly(namespace), name)
-            for namespace, _, names in self._globals
+            for namespace, _, names in self._all_globals()
             for name in names
         }
         for owner, attributes in self._counting_methods():
@@ -245,7 +277,7 @@ class References:
         for code, attributes in self._counting.items():
             owner, *others = [owner and owner() for owner in self._owners[code]]
             yield owner if all([other is owner for other in others]) else None, attributes
-        for inner in self._kept:
+        for inner in (*self._kept, *self._of_passed()):
             if type(inner) is References:
                 yield from inner._counting_methods()
 
@@ -328,16 +360,20 @@ class References:
     def _include(self, inner: "References") -> None:
         """Watches what another walk has found."""
         self._room = inner._room
+        self._share(inner)
+        self._same += inner._same
+        self._alike += inner._alike
+        self._equal += inner._equal
+        self._globals += inner._globals
+        self._kept.append(inner)
+
+    def _share(self, inner: "References") -> None:
+        """Takes over what another walk has found about code."""
         self.names |= inner.names  # of its arguments, which are followed outside
         self._asked |= inner._asked
         self._set |= inner._set
         self.compared |= inner.compared
-        self._same += inner._same
-        self._alike += inner._alike
-        self._equal += inner._equal
         merge(self.read, inner.read)
-        self._globals += inner._globals
-        self._kept.append(inner)
         self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
 
     def _follow_array(self, array: Any, name: str) -> None:

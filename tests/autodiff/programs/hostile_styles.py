@@ -911,3 +911,4 @@ MISSING = {
 }
 
 STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING}
+OF_ORDER = {"an attribute that is set to something else", "a generator that shuffles"}

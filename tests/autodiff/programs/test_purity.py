@@ -446,6 +446,44 @@ def test_a_large_array_is_compared_if_that_takes_little_of_a_call(seconds, clock
     assert any([entry.ways for entry in entries_of(model)]) is (seconds > 1e-4)
 
 
+@pytest.mark.parametrize(("choice", "backend"), [(True, vouched), ("auto", cautious)])
+def test_a_function_among_the_arguments_goes_with_what_it_holds(choice, backend, synchronous):
+    def model(x, weigh):
+        return np.sum(weigh(x))
+
+    gradient = dg.value_and_grad(dg.delayed(model, compile=choice))
+    alive = []
+    for number in range(3):
+        weights = np.full(5, 1.0 + number)
+        alive.append(weakref.ref(weights))
+        weigh = functools.partial(lambda w: lambda x, w=w: x * w, weights)()
+        for _ in range(5 * HOT):
+            assert gradient(X, weigh)[0] == np.sum(X * (1.0 + number))
+        assert [way for entry in entries_of(model, backend) for way in entry.ways]
+    del weights, weigh
+    gc.collect()
+    assert [array() for array in alive] == [None] * 3
+    assert entries_of(model, backend) == []
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_a_function_among_the_arguments_reads_is_watched(is_changed, synchronous):
+    held = types.SimpleNamespace(scale=2.0, part=types.SimpleNamespace(rate=1.0))
+
+    def weigh(x):
+        return held
+
+    def model(x, weigh):
+        return np.sum(x) * weigh(x).part.rate * weigh(x).scale
+
+    gradient = dg.value_and_grad(dg.delayed(model))
+    for number in range(5 * HOT):
+        if number == 4 * HOT:
+            assert [way for entry in entries_of(model) for way in entry.ways]
+            held.scale, held.part.rate = (3.0, 1.0) if is_changed else (2.0, 5.0)
+        assert gradient(X, weigh)[0] == np.sum(X) * held.part.rate * held.scale
+
+
 def test_functions_that_differ_in_a_unit_have_programs_of_their_own(synchronous):
     def in_units(unit):
         return lambda x: np.sum(x) * (unit / np.timedelta64(1, "s"))
