@@ -42,6 +42,7 @@ CHANGING = {
 }
 # methods that draw random numbers, or reach attributes
 REFUSED = set("rvs format format_map tofile dump mro cache_info cache_clear".split())
+OF_ZONES = set("today now utcnow timestamp astimezone strftime".split())  # methods of dates
 HARMLESS = {"__name__", "__len__", "__doc__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
 EQUALITY = {"__eq__", "__ne__"}
@@ -428,7 +429,8 @@ def impurity_of_body(
             if not is_of_base(body, number, made):
                 return f"it calls {name!r} of an object"
         elif op.opname in ATTRIBUTES and name not in harmless:
-            if name in REFUSED or (name.startswith("__") and name.endswith("__")):
+            is_dunder = name.startswith("__") and name.endswith("__")
+            if name in REFUSED or is_dunder or (name in OF_ZONES and is_method(op)):
                 return f"it uses {name!r}"
     return None
 
@@ -442,6 +444,12 @@ def is_of_base(body: Sequence[dis.Instruction], number: int, made: str | None) -
         or (is_super and body[number - 1].opname in CALLS)
         or (body[number - 1].opname in (*GLOBALS, *ATTRIBUTES) and is_passed)
     )
+
+
+def is_method(op: dis.Instruction) -> bool:
+    """Whether an instruction takes an attribute that is called at once."""
+    has_flag = "LOAD_METHOD" not in dis.opmap  # since Python 3.12
+    return op.opname == "LOAD_METHOD" or (has_flag and bool((op.arg or 0) & 1))
 
 
 def is_of_dataclass(code: types.CodeType) -> bool:

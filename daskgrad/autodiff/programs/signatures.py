@@ -13,7 +13,7 @@ import optree
 
 from daskgrad.autodiff.programs.carried import CARRIED, TEXT, may_carry
 from daskgrad.autodiff.programs.purity import is_plain_class
-from daskgrad.autodiff.programs.watch import CODE, is_of_enum, slots_of
+from daskgrad.autodiff.programs.watch import CODE, is_date, is_of_enum, slots_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
@@ -21,7 +21,7 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatt
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, type(None))
-READABLE = {int, *TEXT}  # a program for each value, of those that are carried, and of enumerations
+READABLE = {int, *TEXT}  # a program for each value of those that are carried
 ENUMS = (enum.Enum, enum.IntEnum, enum.StrEnum)
 EQUALITIES = {(kind.__eq__, kind.__hash__) for kind in ENUMS}
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
@@ -276,14 +276,14 @@ def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
 
 def constant_of(leaf: Any) -> tuple | None:
     """The kind of a leaf that the model reads; ``None`` if programs take none."""
-    kind = type(leaf)
-    return (CONSTANT, kind, leaf) if is_readable(kind) else None
+    return (CONSTANT, type(leaf), leaf) if is_readable(leaf) else None
 
 
-def is_readable(kind: Any) -> bool:
-    """Whether equal objects of a class are the same for any code."""
-    is_plain = is_of_enum(kind) and (kind.__eq__, kind.__hash__) in EQUALITIES
-    return kind in READABLE or is_plain
+def is_readable(leaf: Any) -> bool:
+    """Whether a leaf, and all that are equal to it, are the same for any code."""
+    kind: Any = type(leaf)
+    is_member = is_of_enum(kind) and (kind.__eq__, kind.__hash__) in EQUALITIES
+    return kind in READABLE or is_member or is_date(leaf)
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:

@@ -238,7 +238,7 @@ class Programs:
         """The entry of calls with the same constants where the model reads them; ``leaves`` by
         their places."""
         read = tuple([leaves[place] for place in entry.reads])  # the signature has their types
-        if not (READABLE.issuperset(map(type, read)) or all(map(is_readable, map(type, read)))):
+        if not (READABLE.issuperset(map(type, read)) or all(map(is_readable, read))):
             return None
         finer = entry.finer.get(read)
         if finer is None:

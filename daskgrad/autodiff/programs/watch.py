@@ -7,6 +7,7 @@ replaces it in place.
 """
 
 import builtins
+import datetime
 import enum
 import gc
 import os
@@ -57,6 +58,7 @@ FEW = 64  # elements of a list or dict
 MOST = 256  # comparisons before each call of a model that nobody vouched for
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...), object)
+DATES = (datetime.date, datetime.datetime, datetime.timedelta)
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
 ABSENT = "?"  # before a name: it need not be there
@@ -291,9 +293,11 @@ class References:
             owners = self._owners.setdefault(thing.__code__, [])
             owners.append(None if owner is None else weakly(owner))
         is_over = self._stops and self.impurity is not None
-        is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
+        is_constant = (
+            kind in PLAIN or is_date(thing) or (isinstance(thing, OF_NUMPY) and kind is not np.void)
+        )
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
-        is_constant |= thing is types.SimpleNamespace  # a class of C, which cannot change
+        is_constant |= kind in DATES or thing is types.SimpleNamespace  # which cannot change
         if id(thing) in self._seen or is_constant or is_over:
             return
         self._seen[id(thing)] = thing
@@ -321,6 +325,8 @@ class References:
             self._follow_container(thing, name)
         elif kind is CACHE:
             self._follow_cache(thing, name)
+        elif hasattr(kind, "tocsr") and is_of_library(kind.__module__):  # a sparse matrix
+            self._follow_container(vars(thing), name)
         elif thing is os.environ:
             self._equal.append((partial(getattr, thing, "_data"), vars(thing)["_data"].copy()))
         elif is_rule(thing):
@@ -681,6 +687,15 @@ def weakly(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:
         return lambda: thing
+
+
+def is_date(thing: Any) -> bool:
+    """Whether a thing is a plain date, which has equals that are like it in all."""
+    return (
+        type(thing) in DATES
+        and not getattr(thing, "tzinfo", None)
+        and not getattr(thing, "fold", 0)
+    )
 
 
 def is_of_enum(kind: Any) -> bool:

@@ -7,12 +7,15 @@ Rows are as in ``hostile_paths``: a model, and a function that changes what it r
 import abc
 import contextlib
 import dataclasses
+import datetime
 import enum
 import functools
 import os
+import time
 import types
 
 import numpy as np
+import scipy.sparse
 from hostile_paths import Row
 from numpy.random import default_rng
 
@@ -910,5 +913,74 @@ MISSING = {
     "a function like NumPy's": Row(of_a_function_of_that_name),
 }
 
-STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING}
+
+# -------------------------------------------------------------------- dates, sparse matrices
+
+
+def of_dates(changed):
+    def make():
+        settings = types.SimpleNamespace(epoch=EPOCH, last=EPOCH + datetime.timedelta(days=3))
+
+        def change(is_changed):
+            setattr(settings, changed, EPOCH - datetime.timedelta(days=is_changed))
+
+        return lambda x: np.sum(x) * (settings.last - settings.epoch).total_seconds(), change
+
+    return make
+
+
+def of_time_zone():
+    date = datetime.datetime(2020, 6, 1)
+    is_known = "TZ" in os.environ
+
+    def change(is_changed):
+        os.environ["TZ"] = "Asia/Tokyo" if is_changed else "UTC"
+        if not (is_changed or is_known):
+            del os.environ["TZ"]
+        time.tzset()
+
+    return lambda x: np.sum(x) * date.timestamp(), change
+
+
+def of_sparse_matrix(change):
+    """A model of a matrix, which ``change(held, is_changed)`` changes."""
+
+    def make():
+        held = {"matrix": scipy.sparse.csr_matrix(np.diag(np.arange(1.0, 6.0)))}
+        return (
+            lambda x: np.sum((held["matrix"] @ x) ** 2),
+            lambda is_changed: change(held, is_changed),
+        )
+
+    return make
+
+
+def scale_in_place(held, is_changed):
+    held["matrix"].data[0] = 9.0 if is_changed else 1.0
+
+
+def take_other_numbers(held, is_changed):
+    held["matrix"].data = np.arange(1.0, 6.0) * (1 + is_changed)
+
+
+def move_an_entry(held, is_changed):
+    held["matrix"].indices[0] = 3 if is_changed else 0
+
+
+def take_another(held, is_changed):
+    held["matrix"] = scipy.sparse.csc_array(np.eye(5) * (1.0 + is_changed))
+
+
+EPOCH = datetime.datetime(2020, 1, 1)
+OTHERS = {
+    "a date": Row(of_dates("last")),
+    "another date": Row(of_dates("epoch")),
+    "a date in the local zone": Row(of_time_zone, False),
+    "a sparse matrix that changes": Row(of_sparse_matrix(scale_in_place)),
+    "a sparse matrix with other numbers": Row(of_sparse_matrix(take_other_numbers)),
+    "a sparse matrix whose entries move": Row(of_sparse_matrix(move_an_entry)),
+    "another sparse matrix": Row(of_sparse_matrix(take_another)),
+}
+
+STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING, **OTHERS}
 OF_ORDER = {"an attribute that is set to something else", "a generator that shuffles"}

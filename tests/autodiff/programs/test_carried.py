@@ -518,6 +518,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # SyntaxWarning
     same_text = eval('lambda name: 2.0 if name is "north-2" else 1.0')
 TEXT_OF_CODE = next(text for text in same_text.__code__.co_consts if type(text) is str)
+HOUR = datetime.timedelta(hours=1)
+ZONES = datetime.UTC, datetime.timezone(HOUR)
+NOON = datetime.datetime(2020, 6, 1, 12, tzinfo=datetime.UTC)
+ZONED = [NOON.astimezone(ZONES[n % 2]) for n in range(COUNT)]  # equal
+FOLDED = [datetime.datetime(2020, 6, 1, fold=n % 2) for n in range(COUNT)]  # equal
 OTHERS = {
     "bytes": ([name.encode() for name in NAMES], lambda name: 2.0 if name in b"north-2" else 1.0),
     "bytes, read in C": (
@@ -533,6 +538,8 @@ OTHERS = {
     "an enum's number": ([Level(1 + n % 2) for n in range(COUNT)], lambda n: 2.0 * n),
     "a date": (DAYS, lambda day: float((day - START).days)),
     "a part of a date": (DAYS, lambda day: 2.0 if day.month == 2 else 1.0),
+    "dates of two zones": (ZONED, lambda date: float(date.hour)),
+    "dates of two folds": (FOLDED, lambda date: float(date.fold)),
     "a later date": (DAYS, lambda day: 2.0 if day > START else 1.0),
     "the number in a UUID": ([uuid.UUID(int=n) for n in range(COUNT)], lambda key: float(key.int)),
     "a path's name": (list(map(pathlib.Path, NAMES)), lambda path: float(path.name < "o")),
