@@ -339,14 +339,16 @@ def asks_for_type(body: Sequence[dis.Instruction], number: int) -> bool:
     """Whether the type of a thing is asked for, and compared, or an attribute of it taken."""
     if body[number].argval != f"{PREFIX}type":
         return False
-    starts, end = call_at(body, number) or ([], 0)
-    rest = iter(body[end + (2 if body[end].opname == "PRECALL" else 1) :])
-    user: Any = next(rest, None)
-    if len(starts) != 1 or user is None or user.opname in ATTRIBUTES:
-        return len(starts) == 1 and user is not None
-    while user is not None and user.opname.startswith(("LOAD_", "BUILD_")):
-        user = next(rest, None)
-    return user is not None and user.opname in COMPARED
+    starts, end = call_at(body, number) or ([], len(body))
+    depth = 1  # of the stack, with the type below
+    after = end + (1 if body[end:] and body[end].opname == "CALL" else 2)
+    for place, op in enumerate(body[after:]):
+        if op.opname in COMPARED or (op.opname in ATTRIBUTES and place == 0):
+            return depth <= 2 and len(starts) == 1
+        if not op.opname.startswith(("LOAD_", "BUILD_")):
+            return False
+        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
+    return False
 
 
 def identities_in(
@@ -355,7 +357,8 @@ def identities_in(
     """The things, as a global or a variable of an enclosing function and attributes, with which
     ``is`` compares; a path of no name for any other."""
     for number, op in enumerate(() if is_of_dataclass(code) else body):
-        if op.opname == "IS_OP" and not (number and is_only_one(body[number - 1])):
+        is_of_one = number and is_only_one(body[number - 1]) and not op.is_jump_target
+        if op.opname == "IS_OP" and not is_of_one:
             path = []
             while body[number - 1].opname in ATTRIBUTES:
                 number -= 1
@@ -364,7 +367,7 @@ def identities_in(
             is_named = start.opname in GLOBALS or (
                 start.opname in OUTER and start.argval in code.co_freevars
             )
-            yield (start.argval, *path[::-1]) if is_named else ()
+            yield (start.argval, *path[::-1]) if is_named and not op.is_jump_target else ()
 
 
 def implicit(body: Sequence[dis.Instruction]) -> set[str]:

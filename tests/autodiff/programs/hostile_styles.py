@@ -448,7 +448,27 @@ def of_two_dtypes(n):
     return np.linspace(0.1, 1.0, 5).astype(np.float32 if n % 2 else np.float64)
 
 
+def of_one_or_another(ask):
+    """``ask(thing, other)`` compares with one of two things, one of which has equals."""
+
+    def make():
+        first, second = [2.0], [2.0]
+        chosen = [first]
+
+        def change(is_changed):
+            chosen[0] = second if is_changed else first
+
+        return lambda x: np.sum(x) * (2.0 if ask(chosen[0], first) else 1.0), change
+
+    return make
+
+
+_ONE = 1.0
 IDENTITIES = {
+    "one thing or a class": Row(of_one_or_another(lambda a, b: a is (b or float)), False),
+    "one thing if there is one": Row(
+        of_one_or_another(lambda a, b: a is (b if b else None)), False
+    ),
     "a member with another value": Row(of_members("value")),
     "a member with another attribute": Row(of_members("attribute")),
     "a member with another method": Row(of_members("method")),
@@ -462,6 +482,9 @@ IDENTITIES = {
     "attributes of a type": Row(asks_for_a_class),
     "a type that is called": Row(makes_by_its_type(by_a_variable), False),
     "a type that is called at once": Row(makes_by_its_type(lambda held: type(held)()), False),
+    "a type that is passed on beside a comparison": Row(
+        makes_by_its_type(lambda held: (lambda kind, _: kind())(type(held), _ONE == 1.0)), False
+    ),
     "a type that is called, for an attribute": Row(
         makes_by_its_type(lambda held: type(held)().__class__), False
     ),
