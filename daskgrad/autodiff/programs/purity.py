@@ -181,6 +181,8 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         for number, op in enumerate(body)
         if op.opname == "STORE_ATTR"
     ]
+    if "__setattr__" in attributes:  # of a new object, with a name in the code
+        stores += [(op.argval, True) for op in every if op.opname == "LOAD_CONST"]
     others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
         others.union(attributes, *map(implicit, bodies)),
@@ -191,7 +193,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         counters,
         *questions_in(bodies),
         frozenset([path for body in bodies for path in identities_in(body, code)]),
-        frozenset([name for name, _ in stores]),
+        frozenset([name for name, _ in stores if isinstance(name, str)]),
         others,
     )
 
@@ -428,7 +430,7 @@ def impurity_of_body(
             impurity = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
             if impurity:
                 return impurity
-        if op.opname in ATTRIBUTES and name in MAKERS:
+        if op.opname in ATTRIBUTES and (name in MAKERS or name == "__setattr__"):
             if not is_of_base(body, number, made):
                 return f"it calls {name!r} of an object"
         elif op.opname in ATTRIBUTES and name not in harmless:
@@ -439,9 +441,13 @@ def impurity_of_body(
 
 
 def is_of_base(body: Sequence[dis.Instruction], number: int, made: str | None) -> bool:
-    """Whether an object that is being made is passed to the method of a base class."""
+    """Whether an object that is being made is passed to the method of a base class; to
+    ``__setattr__`` with a name in the code."""
     is_super = "super" in [op.argval for op in body[max(number - 3, 0) : number]]
     is_passed = number + 1 < len(body) and names_of(body[number + 1])[-2:][0] == made
+    if body[number].argval == "__setattr__":
+        is_constant = body[number + 1].argval == made and body[number + 2].opname == "LOAD_CONST"
+        return made is not None and body[number - 1].argval == "object" and is_constant
     return made is not None and (
         body[number].opname == "LOAD_SUPER_ATTR"
         or (is_super and body[number - 1].opname in CALLS)

@@ -198,6 +198,64 @@ def by_set_attribute(kind):
     kind.__setattr__ = set_attribute
 
 
+def makes_frozen(set_more):
+    """A frozen dataclass that sets one more attribute, by ``set_more(made)``."""
+
+    code = set_more.__code__.replace(co_name="__post_init__")
+
+    def make():
+        @dataclasses.dataclass(frozen=True)
+        class State:
+            level: float
+
+            __post_init__ = types.FunctionType(code, globals())
+
+        def change(is_changed):
+            State.shift, KEPT.count = 3.0 if is_changed else 2.0, 1.0
+
+        change(False)
+        return lambda x: np.sum(State(x[0]).product * x) * State.shift, change
+
+    return make
+
+
+def set_plainly(self):
+    object.__setattr__(self, "product", self.level * self.shift)
+
+
+def set_by_a_variable(self):
+    for name in ("product",):
+        object.__setattr__(self, name, self.level * self.shift)
+
+
+def set_another(self):
+    held = KEPT
+    object.__setattr__(held, "count", held.count + 1.0)
+    object.__setattr__(self, "product", held.count)
+
+
+KEPT = types.SimpleNamespace(count=1.0)
+
+
+def sets_a_property_of_a_frozen_one():
+    @dataclasses.dataclass(frozen=True)
+    class State:
+        level: float
+
+        def __post_init__(self):
+            object.__setattr__(self, "product", self.level)
+
+        @property
+        def product(self):
+            return self.level
+
+        @product.setter
+        def product(self, product):
+            print("product")
+
+    return lambda x: np.sum(State(x[0]).product * x)
+
+
 def sets_what_it_holds(write):
     """A model that sets an attribute of an object that lives on, by ``write(held, x)``."""
 
@@ -276,6 +334,10 @@ OBJECTS = {
     "objects that are made": Row(makes_objects),
     "dataclasses with a default": Row(makes_dataclasses("default")),
     "dataclasses with a factory": Row(makes_dataclasses("factory")),
+    "frozen dataclasses that set more": Row(makes_frozen(set_plainly)),
+    "frozen dataclasses that set by a variable": Row(makes_frozen(set_by_a_variable), False),
+    "frozen dataclasses that set another's": Row(makes_frozen(set_another), False),
+    "frozen dataclasses with a property": Row(sets_a_property_of_a_frozen_one, False),
     "an object that is made once": Row(makes_an_object_once, False),
     "an object that is always given": Row(gives_one_object, False),
     "an object that is made again": Row(makes_it_again, False),
@@ -1006,4 +1068,8 @@ OTHERS = {
 }
 
 STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING, **OTHERS}
-OF_ORDER = {"an attribute that is set to something else", "a generator that shuffles"}
+OF_ORDER = {
+    "frozen dataclasses that set another's",
+    "an attribute that is set to something else",
+    "a generator that shuffles",
+}
