@@ -7,6 +7,7 @@ replaces it in place.
 """
 
 import builtins
+import dataclasses
 import datetime
 import enum
 import gc
@@ -134,6 +135,8 @@ class References:
         self._asked: set[str] = set()  # attributes that need not be there
         self._set: set[str] = set()  # attributes that the code sets
         self._asks = self._hides = False  # for such, and whether a thing may have any
+        self._replaces = False  # fields of dataclasses
+        self._replaced: set[Any] = set()  # their classes
         self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))])
@@ -211,6 +214,12 @@ class References:
             self._follow(thing, name)
         before = None
         while before != (before := (len(self._holders), len(self.names))):
+            things = [holder() for holder, _ in self._holders if self._replaces]
+            kinds = {thing if isinstance(thing, type) else type(thing) for thing in things}
+            for kind in filter(dataclasses.is_dataclass, kinds - self._replaced):
+                self._replaced.add(kind)
+                self.names |= kind.__dataclass_fields__.keys()
+                self._follow_attributes(kind, MADE_BY)
             for holder, done in list(self._holders):
                 names = self.names - done
                 done |= names
@@ -447,6 +456,9 @@ class References:
             return None
         if fun.__code__ is IN_CONTEXT:
             return self._follow_all(map(content_of, fun.__closure__ or ()), fun.__name__)
+        if fun is dataclasses.replace:  # it takes all fields, and makes an object of the class
+            self._replaces = True
+            return None
         if fun.__code__ is BY_CLASS:
             registry = partial(ids_of_registry, weakly(fun))
             self._equal += [(registry, registry()), (get_cache_token, get_cache_token())]

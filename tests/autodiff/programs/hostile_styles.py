@@ -784,6 +784,67 @@ def counts_contexts():
     return model
 
 
+def replaces_fields(changed):
+    """A model that makes dataclasses of others, by ``dataclasses.replace``."""
+
+    def make():
+        @dataclasses.dataclass(frozen=True)
+        class State:
+            level: float
+            rate: float
+            shift: float = 1.0
+
+            def __post_init__(self):
+                if settings.is_loud:
+                    print(self.rate)
+
+        settings = types.SimpleNamespace(is_loud=False)
+        start = State(1.0, 2.0)
+
+        def model(x):
+            state = dataclasses.replace(start, level=x[0])
+            for each in (x[1], x[2]):
+                state = dataclasses.replace(state, level=state.level * each + 1.0)
+            return state.level * total(state) + np.sum(x)
+
+        def total(state):
+            return sum([getattr(state, "rate", 0.0), state.level])
+
+        def change(is_changed):
+            if changed == "field":
+                object.__setattr__(start, "rate", 3.0 if is_changed else 2.0)
+            elif changed == "shift":
+                object.__setattr__(start, "shift", 3.0 if is_changed else 2.0)
+            else:
+                settings.is_loud = is_changed
+
+        return model, change
+
+    return make
+
+
+def of_all_fields():
+    @dataclasses.dataclass
+    class State:
+        level: float
+        rate: float
+
+        def __iter__(self):
+            return iter([self.level])
+
+    @dataclasses.dataclass
+    class Other(State):
+        def __post_init__(self):
+            self.product = self.level * self.rate
+
+    start = Other(2.0, 2.0)
+
+    def change(is_changed):
+        start.rate = 3.0 if is_changed else 2.0
+
+    return lambda x: np.sum(x) * dataclasses.replace(start, level=4.0).product, change
+
+
 class Square: ...
 
 
@@ -844,6 +905,10 @@ def dispatches_loudly():
 
 
 OUTER = {
+    "fields that are replaced": Row(replaces_fields("field")),
+    "fields that nobody names": Row(replaces_fields("shift")),
+    "an object of replaced fields that gets loud": Row(replaces_fields("loud")),
+    "a product of replaced fields": Row(of_all_fields),
     "a variable of the environment": Row(of_environment(lambda: os.environ[NAME])),
     "... by get": Row(of_environment(lambda: os.environ.get(NAME, "5.0"), None)),
     "... by getenv": Row(of_environment(lambda: os.getenv(NAME, "5.0"), None)),
