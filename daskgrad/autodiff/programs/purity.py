@@ -185,7 +185,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         stores += [(op.argval, True) for op in every if op.opname == "LOAD_CONST"]
     others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
-        others.union(attributes, *map(implicit, bodies)),
+        frozenset(attributes).union(*map(implicit, bodies)),
         paths_in(bodies, GLOBALS),
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
         next(filter(None, map(impurity, bodies)), None),

@@ -230,6 +230,9 @@ class References:
                 self._include(inner)
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
+            if self._stops:
+                self._set |= self._read_counters()
+                self.names |= self._read_counters()
         self._seen = {}
         self._require_counters()
         self._require_plain_attributes()
@@ -252,16 +255,25 @@ class References:
         return [*self._globals, *[part for inner in self._of_passed() for part in inner._globals]]
 
     def _require_counters(self) -> None:
-        """Refuses counters that are read, too, or whose owner is not known."""
+        """Refuses globals that are counted up and read, and attributes of nobody knows whom."""
         read, counted = set(), set()
         for namespace, names, counters in self._all_globals():
             read |= {(id(namespace), name) for name in names}
             counted |= {(id(namespace), name) for name in counters}
         names = {name for _, name in read & counted}
         for owner, attributes in self._counting_methods():
-            names |= attributes if owner is None else attributes & self.names
+            names |= attributes if owner is None else set()
         if names:
             self._refuse(f"it counts in {min(names)!r}, and may read it, or in several objects")
+
+    def _read_counters(self) -> set[str]:
+        """Attributes that methods count up, and that are read, or in several objects or new ones:
+        they are watched as any that code sets."""
+        return {
+            name
+            for owner, attributes in self._counting_methods()
+            for name in (attributes if isinstance(owner, type) else attributes & self.names)
+        }
 
     def _require_plain_attributes(self) -> None:
         """Refuses attributes that are set by the user's code."""
@@ -278,16 +290,18 @@ class References:
             for name in names
         }
         for owner, attributes in self._counting_methods():
-            for name in attributes if owner is not None else ():
+            is_one = owner is not None and not isinstance(owner, type)
+            for name in attributes - self.names if is_one else ():
                 counters[id(owner), name] = Counter(weakly(owner), name)
         return list(counters.values())
 
     def _counting_methods(self) -> Iterator[tuple[Any, set[str]]]:
-        """The object of each method that counts, here and in models, and the attributes; None for
-        the object if it is not known, or not the only one."""
+        """The object of each method that counts, here and in models, and the attributes; a class if
+        there are several objects or new ones, None if nobody knows them."""
         for code, attributes in self._counting.items():
-            owner, *others = [owner and owner() for owner in self._owners[code]]
-            yield owner if all([other is owner for other in others]) else None, attributes
+            owner, *others = owners = [owner and owner() for owner in self._owners[code]]
+            several = None if None in owners else object
+            yield owner if all([other is owner for other in others]) else several, attributes
         for inner in (*self._kept, *self._of_passed()):
             if type(inner) is References:
                 yield from inner._counting_methods()
@@ -296,7 +310,7 @@ class References:
         self.impurity = self.impurity or reason
 
     def _follow(self, thing: Any, name: str, owner: Any = None) -> None:
-        """Follows a thing; ``owner``: it is the function of a method of this object."""
+        """Follows a thing; ``owner``: it is the function of a method of this object or class."""
         kind: Any = type(thing)
         if kind is types.FunctionType:
             owners = self._owners.setdefault(thing.__code__, [])
@@ -472,8 +486,9 @@ class References:
         self._follow_all([fun.__defaults__, fun.__kwdefaults__], fun.__name__)
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
-        self.names |= code.attributes | code.asked
-        self.names |= {f"{ABSENT}{name}" for name in code.asked | code.others}
+        late = code.others if self._stops else set()  # who vouches for a model may keep things
+        self.names |= code.attributes | code.asked | late
+        self.names |= {f"{ABSENT}{name}" for name in code.asked | late}
         self._asked |= code.asked
         self._asks |= bool(code.asked)
         self._set |= code.set
@@ -611,8 +626,7 @@ class References:
                 is_there = value is not self._itself and value is not MISSING
                 if is_there and self._may_run(fun, name in nearer):
                     is_method = isinstance(value, types.FunctionType | property) and is_of_class
-                    owner = thing if is_method and not isinstance(thing, type) else None
-                    self._follow(value if fun is None else fun, name, owner)
+                    self._follow(value if fun is None else fun, name, thing if is_method else None)
             if is_of_class:
                 nearer |= namespace.keys()
             else:

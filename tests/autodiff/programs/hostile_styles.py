@@ -198,6 +198,36 @@ def by_set_attribute(kind):
     kind.__setattr__ = set_attribute
 
 
+def counts_its_steps(kept):
+    """A model that counts in a new object; ``kept``: and in one that lives on."""
+
+    def make():
+        class State:
+            def __init__(self, level):
+                self.level, self.steps = level, 0
+
+            def step(self, by):
+                self.level = self.level * by
+                self.steps += 1
+
+        held = State(1.0)
+
+        def model(x):
+            state = State(x[0])
+            while state.steps < 3:
+                state.step(x[1])
+            if kept:
+                held.step(1.0)
+            return state.level * np.sum(x) * (held.steps + 1.0)
+
+        def change(is_changed):
+            held.steps = 5 if is_changed else 0
+
+        return model, change
+
+    return make
+
+
 def makes_frozen(set_more):
     """A frozen dataclass that sets one more attribute, by ``set_more(made)``."""
 
@@ -334,6 +364,8 @@ OBJECTS = {
     "objects that are made": Row(makes_objects),
     "dataclasses with a default": Row(makes_dataclasses("default")),
     "dataclasses with a factory": Row(makes_dataclasses("factory")),
+    "objects that count": Row(counts_its_steps(False)),
+    "objects that count, one of which lives on": Row(counts_its_steps(True), False),
     "frozen dataclasses that set more": Row(makes_frozen(set_plainly)),
     "frozen dataclasses that set by a variable": Row(makes_frozen(set_by_a_variable), False),
     "frozen dataclasses that set another's": Row(makes_frozen(set_another), False),
@@ -1134,6 +1166,7 @@ OTHERS = {
 
 STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING, **OTHERS}
 OF_ORDER = {
+    "objects that count, one of which lives on",
     "frozen dataclasses that set another's",
     "an attribute that is set to something else",
     "a generator that shuffles",

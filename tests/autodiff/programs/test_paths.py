@@ -16,7 +16,7 @@ from hostile_styles import OF_ORDER, STYLES
 from probes import objective_of, whole_programs
 
 import daskgrad as dg
-from daskgrad.autodiff.programs.backend import cautious
+from daskgrad.autodiff.programs.backend import cautious, vouched
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.watch import References
 
@@ -116,6 +116,19 @@ def test_an_attribute_that_nobody_reads_is_set_as_without_programs(is_there):
             for _ in range(30):
                 dg.value_and_grad(dg.delayed(model))(X)
                 assert held.late == 2.0
+
+
+def test_who_vouches_for_a_model_may_have_it_keep_things():
+    held = Item(1.0)
+
+    def model(x, held=held):
+        held.last = len(x) + 1000 * held.y
+        return np.sum(x) * held.y
+
+    gradient = dg.value_and_grad(dg.delayed(model, compile=True))
+    for _ in range(30):
+        gradient(X)
+    assert vouched.prepare(model).programs.has_programs()
 
 
 class Item:
