@@ -118,6 +118,28 @@ def test_an_attribute_that_nobody_reads_is_set_as_without_programs(is_there):
                 assert held.late == 2.0
 
 
+class Steps:
+    def __init__(self):
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+
+
+def test_a_method_counts_in_an_object_that_lives_on_and_in_new_ones():
+    held = Steps()
+
+    def model(x, held=held):
+        Steps().step()
+        held.step()
+        return np.sum(x)
+
+    with dask.config.set({"scheduler": dask.get}):
+        for number in range(40):
+            dg.value_and_grad(dg.delayed(model))(X)
+            assert held.steps == number + 1
+
+
 def test_who_vouches_for_a_model_may_have_it_keep_things():
     held = Item(1.0)
 
