@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from daskgrad.autodiff.programs.purity import Ran, handlers_in, is_lasting
+from daskgrad.autodiff.programs.purity import Ran, handlers_in, is_lasting, is_of_dataclass
 
 MACHINERY = {*sys.stdlib_module_names, "dask", "distributed", "tlz", "toolz", "cloudpickle"}
 MACHINERY |= {"optree", "threadpoolctl"}  # modules that this package calls, too
@@ -93,8 +93,3 @@ def kind_of_module(name: Any) -> str:
     if is_lasting(name) or first.startswith("namedtuple_"):
         return OTHERS
     return SHARED if first in MACHINERY else USERS
-
-
-def is_of_dataclass(code: types.CodeType) -> bool:
-    """Whether ``dataclass`` made a function."""
-    return code.co_qualname.startswith("__create_fn__.")

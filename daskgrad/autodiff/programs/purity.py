@@ -23,14 +23,14 @@ from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.questions import PREFIX
 from daskgrad.autodiff.values.trees import codes_in
 
-LIBRARIES = ("numpy", "scipy", "autograd", "daskgrad", "builtins", "collections", "_operator")
+LIBRARIES = {*("numpy scipy autograd daskgrad builtins collections _operator enum".split())}
 STANDARD = frozenset("math cmath operator itertools functools _functools".split())
 STANDARD |= frozenset("collections typing numbers".split())
 FUNCTIONS = (types.BuiltinFunctionType, type(np.sum))  # of libraries, beside Python's
 BUILTINS = {
     *("abs all any bool bytes complex dict divmod enumerate filter float frozenset int".split()),
-    *("isinstance issubclass iter len list map max min next pow range reversed round set".split()),
-    *("slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
+    *("isinstance issubclass iter len list map max min next object pow range reversed".split()),
+    *("round set slice sorted str sum super tuple zip NotImplemented Ellipsis".split()),
 }
 # names in libraries that change, that change something, or that reach any attribute
 CHANGING = {
@@ -41,15 +41,17 @@ CHANGING = {
     *("datetime64 frompyfunc is_ is_not".split()),
 }
 # methods that draw random numbers, or reach attributes
-REFUSED = set("rvs format format_map tofile dump".split())
-HARMLESS = {"__name__", "__len__", "__doc__", "__init__", "__post_init__"}
+REFUSED = set("rvs format format_map tofile dump mro cache_info cache_clear".split())
+OF_ZONES = set("today now utcnow timestamp astimezone strftime".split())  # methods of dates
+HARMLESS = {"__name__", "__len__", "__doc__"}
 MISSED = ("AttributeError", "Exception", "BaseException")  # nobody watches for missing attributes
 EQUALITY = {"__eq__", "__ne__"}
 COMPARISONS = {*EQUALITY, "__lt__", "__le__", "__gt__", "__ge__"}
 TEXT = {"__str__", "__repr__", "__format__"}
 OF_ITSELF = {*TEXT, "__hash__"}  # methods that may ask an object for its class and identity
 ASKED = {"__class__", "__qualname__", "hash", "id", "type"}
-CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+CHANGES = {"STORE_GLOBAL", "DELETE_GLOBAL", "DELETE_ATTR", "LOAD_BUILD_CLASS"}
+MAKERS = {"__init__", "__post_init__"}  # they get a new object, if nobody calls them by name
 ELEMENTS = ("STORE_SUBSCR", "DELETE_SUBSCR")
 STORES = ("STORE_DEREF", "DELETE_DEREF")
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
@@ -65,7 +67,9 @@ BY_HASH = (
     "CONTAINS_OP BUILD_SET BUILD_MAP SET_ADD MAP_ADD STORE_SUBSCR BINARY_SUBSCR [] set".split()
 )
 BY_HASH += "frozenset dict get pop setdefault add discard remove update getitem contains".split()
-QUESTIONS, CALLS = {"hasattr", "isinstance"}, ("PRECALL", "CALL")
+COMPARED = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
+QUESTIONS, CALLS = {"hasattr", "getattr", "isinstance"}, ("PRECALL", "CALL")
+GENERATORS, SEEDED = ("default_rng", "RandomState"), ("<seeded>",)
 ONLY_ONE = {bool, type(None), type(...), type(NotImplemented)}  # which ``is`` tells
 WITH_CONSTANTS = ("LOAD_CONST", "BUILD_SLICE")  # as second operands, nothing of the user's
 COUNTS = ("+=", "-=")
@@ -86,7 +90,9 @@ class Code(NamedTuple):
     ``impurity``: why calls may differ though their arguments are the same; ``imports``: whether
     modules come from elsewhere; ``counters``: attributes and globals that it counts up; ``asked``:
     attributes that ``hasattr`` asks for; ``classes``: globals that are asked alone whether
-    something is an instance.
+    something is an instance; ``identities``: names and paths of things with which ``is`` compares;
+    ``set``: attributes that it sets, and those of ``others`` than an
+    object that is being made.
     """
 
     attributes: frozenset[str]
@@ -97,6 +103,9 @@ class Code(NamedTuple):
     counters: tuple[set[str], set[str]]
     asked: frozenset[str]
     classes: frozenset[str]
+    identities: frozenset[tuple[str, ...]]
+    set: frozenset[str]
+    others: frozenset[str]
 
 
 def read(code: types.CodeType, ran: Ran | None = None) -> Code:
@@ -164,7 +173,17 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
     every = [*chain.from_iterable(bodies)]
     outer = paths_in(bodies, OUTER)
     attributes = [op.argval for op in every if op.opname in ATTRIBUTES]
-    impurity = partial(impurity_of_body, code.co_freevars, code.co_name in OF_ITSELF)
+    made = owner_of(code, bodies[0]) if code.co_name in MAKERS else None
+    impurity = partial(impurity_of_body, code, made)
+    stores = [
+        (op.argval, made is not None and names_of(target_of(body, number))[-1] == made)
+        for body in bodies
+        for number, op in enumerate(body)
+        if op.opname == "STORE_ATTR"
+    ]
+    if "__setattr__" in attributes:  # of a new object, with a name in the code
+        stores += [(op.argval, True) for op in every if op.opname == "LOAD_CONST"]
+    others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
         frozenset(attributes).union(*map(implicit, bodies)),
         paths_in(bodies, GLOBALS),
@@ -173,6 +192,9 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
         any([op.opname == "IMPORT_NAME" for op in every]),
         counters,
         *questions_in(bodies),
+        frozenset([path for body in bodies for path in identities_in(body, code)]),
+        frozenset([name for name, _ in stores if isinstance(name, str)]),
+        others,
     )
 
 
@@ -201,16 +223,28 @@ def questions_in(
     return frozenset(attributes), frozenset(classes - others)
 
 
+def call_at(body: Sequence[dis.Instruction], number: int) -> tuple[list[int], int] | None:
+    """Where the arguments of a function begin that is loaded at a place, or of a method of it, and
+    where they end; None if one has branches, or is named."""
+    depth, starts = 0, dict[int, int]()  # of the stack
+    for place in range(number, len(body)):
+        op, count = body[place], body[place].arg or 0
+        if op.opname in CALLS and body[place - 1].opname != "PRECALL" and depth - count == 2:
+            return [starts[2 + n] for n in range(count)], place
+        if "JUMP" in op.opname or op.opname == "KW_NAMES" or (depth < 1 and place > number):
+            return None
+        starts[depth] = place
+        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
+    return None
+
+
 def second_argument(body: Sequence[dis.Instruction], number: int) -> int | None:
-    """The place of the second argument where the function at a place is called with two that are
-    loaded, and with no others."""
-    stop = number + 1
-    while stop < len(body) and body[stop].opname.startswith("LOAD_"):
-        stop += 1
-    loads = [op for op in body[number + 1 : stop] if op.opname not in ATTRIBUTES]
-    is_call = stop < len(body) and body[stop].opname in CALLS and body[stop].arg == 2
-    is_last = len(loads) == 2 and loads[-1] is body[stop - 1]
-    return stop - 1 if is_call and is_last else None
+    """The place of the second argument of the function at a place, if one instruction loads it."""
+    starts, end = call_at(body, number) or ([], 0)
+    if len(starts) < 2 or (len(starts) > 2 and body[number].argval != "getattr"):
+        return None
+    stop = [*starts, end][2]
+    return starts[1] if starts[1] + 1 == stop else None
 
 
 def without_counters(
@@ -221,15 +255,33 @@ def without_counters(
     counters: tuple[set[str], set[str]] = set(), set()
     others = []
     for number, body in enumerate(bodies):
-        name = code.co_varnames[0] if code.co_argcount and not number else None
-        is_set = any([op.opname.startswith("STORE") and name in names_of(op) for op in body])
-        is_itself = name is not None and name not in code.co_cellvars and not is_set
-        others.append(list(rest_of(body, name if is_itself else None, counters)))
+        owner = None if number else owner_of(code, body)
+        others.append(list(rest_of(body, owner, counters)))
     return others, counters
+
+
+def owner_of(code: types.CodeType, body: Sequence[dis.Instruction]) -> str | None:
+    """The first argument of a function that sets no other value in its place."""
+    name = code.co_varnames[0] if code.co_argcount else None
+    is_set = any([op.opname.startswith("STORE") and name in names_of(op) for op in body])
+    return None if is_set or name in code.co_cellvars else name
 
 
 def names_of(op: dis.Instruction) -> Sequence[Any]:
     return op.argval, *op.argrepr.split(", ")
+
+
+def target_of(body: Sequence[dis.Instruction], number: int) -> dis.Instruction:
+    """The instruction that loads the object of which another one sets an attribute, or one that it
+    is an attribute of."""
+    place, name = number - 1, body[number].argval
+    if body[place].opname == "SWAP":  # ``a.b += c``
+        while place > 0 and (body[place].opname != "COPY" or body[place + 1].argval != name):
+            place -= 1
+        place -= 1
+    while body[place].opname in ATTRIBUTES:
+        place -= 1
+    return body[place]
 
 
 def rest_of(
@@ -268,11 +320,56 @@ def paths_in(bodies: Sequence[Sequence[dis.Instruction]], names: Sequence[str]) 
     paths: Paths = {}
     for body in bodies:
         for number, op in enumerate(body):
-            if op.opname in names:
+            if op.opname in names and not asks_for_type(body, number):
                 taken = takewhile(lambda other: other.opname in ATTRIBUTES, body[number + 1 :])
                 name = op.argval.removeprefix(PREFIX)  # of a builtin that is asked elsewhere
-                paths.setdefault(name, set()).add(tuple([other.argval for other in taken]))
+                path = tuple([other.argval for other in taken])
+                if (name, *path)[-1] in GENERATORS and has_seed(body, number):
+                    path += SEEDED
+                paths.setdefault(name, set()).add(path)
     return paths
+
+
+def has_seed(body: Sequence[dis.Instruction], number: int) -> bool:
+    """Whether the function that is loaded at a place is called with a whole number alone."""
+    starts, end = call_at(body, number) or ([], 0)
+    is_constant = [body[start].opname in CONSTANTS for start in starts] == [True]
+    return is_constant and starts[0] + 1 == end and type(body[starts[0]].argval) is int
+
+
+def asks_for_type(body: Sequence[dis.Instruction], number: int) -> bool:
+    """Whether the type of a thing is asked for, and compared, or an attribute of it taken."""
+    if body[number].argval != f"{PREFIX}type":
+        return False
+    starts, end = call_at(body, number) or ([], len(body))
+    depth = 1  # of the stack, with the type below
+    after = end + (1 if body[end:] and body[end].opname == "CALL" else 2)
+    for place, op in enumerate(body[after:]):
+        if op.opname in COMPARED or (op.opname in ATTRIBUTES and place == 0):
+            return depth <= 2 and len(starts) == 1
+        if not op.opname.startswith(("LOAD_", "BUILD_")):
+            return False
+        depth += dis.stack_effect(op.opcode, op.arg, jump=False)
+    return False
+
+
+def identities_in(
+    body: Sequence[dis.Instruction], code: types.CodeType
+) -> Iterator[tuple[str, ...]]:
+    """The things, as a global or a variable of an enclosing function and attributes, with which
+    ``is`` compares; a path of no name for any other."""
+    for number, op in enumerate(() if is_of_dataclass(code) else body):
+        is_of_one = number and is_only_one(body[number - 1]) and not op.is_jump_target
+        if op.opname == "IS_OP" and not is_of_one:
+            path = []
+            while body[number - 1].opname in ATTRIBUTES:
+                number -= 1
+                path.append(body[number].argval)
+            start = body[number - 1]
+            is_named = start.opname in GLOBALS or (
+                start.opname in OUTER and start.argval in code.co_freevars
+            )
+            yield (start.argval, *path[::-1]) if is_named and not op.is_jump_target else ()
 
 
 def implicit(body: Sequence[dis.Instruction]) -> set[str]:
@@ -303,30 +400,70 @@ def makes_object(method: types.FunctionType) -> bool:
 
 
 def impurity_of_body(
-    outer: Sequence[str], is_of_itself: bool, body: Sequence[dis.Instruction]
+    code: types.CodeType, made: str | None, body: Sequence[dis.Instruction]
 ) -> str | None:
-    """Why code may be impure: it changes something that is not its own, or compares identities."""
-    harmless = HARMLESS | ASKED if is_of_itself else HARMLESS
-    for before, container, op in zip([None, *body], [None, None, *body], body, strict=False):
+    """Why code may be impure: it changes something that is not its own, or compares identities.
+
+    ``made``: the variable of an object that is being made.
+    """
+    if is_of_dataclass(code):
+        return None
+    outer = code.co_freevars
+    harmless = HARMLESS | ASKED if code.co_name in OF_ITSELF else HARMLESS
+    for number, op in enumerate(body):
         name = op.argval
+        container = body[number - 2] if number > 1 else None
         if op.opname in ELEMENTS and container is not None:
             held, opname = container.argval, container.opname
             if opname in GLOBALS or (opname in OUTER and held in outer):
                 return f"it assigns or deletes an element of {held!r}"
-        if op.opname in CHANGES or (op.opname in STORES and name in outer):
+        is_change = op.opname in CHANGES or (op.opname in STORES and name in outer)
+        if op.opname == "STORE_ATTR":  # the names are watched
+            target = target_of(body, number)
+            is_variable = target.opname.startswith("LOAD_FAST") or target.opname in OUTER
+            is_change = not is_variable or target.argval in outer
+        if is_change:
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
-        if op.opname == "IS_OP" and not (before and is_only_one(before)):
-            return "it asks with 'is' whether two objects are the same one"
         if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
         if op.opname == "IMPORT_NAME":
             impurity = impurity_of_path(name) if is_lasting(name) else f"it imports {name!r}"
             if impurity:
                 return impurity
-        if op.opname in ATTRIBUTES and name not in harmless:
-            if name in REFUSED or (name.startswith("__") and name.endswith("__")):
+        if op.opname in ATTRIBUTES and (name in MAKERS or name == "__setattr__"):
+            if not is_of_base(body, number, made):
+                return f"it calls {name!r} of an object"
+        elif op.opname in ATTRIBUTES and name not in harmless:
+            is_dunder = name.startswith("__") and name.endswith("__")
+            if name in REFUSED or is_dunder or (name in OF_ZONES and is_method(op)):
                 return f"it uses {name!r}"
     return None
+
+
+def is_of_base(body: Sequence[dis.Instruction], number: int, made: str | None) -> bool:
+    """Whether an object that is being made is passed to the method of a base class; to
+    ``__setattr__`` with a name in the code."""
+    is_super = "super" in [op.argval for op in body[max(number - 3, 0) : number]]
+    is_passed = number + 1 < len(body) and names_of(body[number + 1])[-2:][0] == made
+    if body[number].argval == "__setattr__":
+        is_constant = body[number + 1].argval == made and body[number + 2].opname == "LOAD_CONST"
+        return made is not None and body[number - 1].argval == "object" and is_constant
+    return made is not None and (
+        body[number].opname == "LOAD_SUPER_ATTR"
+        or (is_super and body[number - 1].opname in CALLS)
+        or (body[number - 1].opname in (*GLOBALS, *ATTRIBUTES) and is_passed)
+    )
+
+
+def is_method(op: dis.Instruction) -> bool:
+    """Whether an instruction takes an attribute that is called at once."""
+    has_flag = "LOAD_METHOD" not in dis.opmap  # since Python 3.12
+    return op.opname == "LOAD_METHOD" or (has_flag and bool((op.arg or 0) & 1))
+
+
+def is_of_dataclass(code: types.CodeType) -> bool:
+    """Whether ``dataclass`` made a function."""
+    return code.co_qualname.startswith("__create_fn__.")
 
 
 def is_only_one(op: dis.Instruction) -> bool:

@@ -131,6 +131,8 @@ def with_references(layout: FlatArguments, arrays: Sequence[Any]) -> FlatArgumen
 
 def recorded_on(fun: Any, watch: References, arrays: Sequence[Any]) -> tuple[Any, "Remade"]:
     """A function that refers to other things in place of its inputs."""
+    if watch.is_torn:  # by a function among the arguments
+        raise Unrecordable("it may compare a thing with itself, made anew")
     base = fun.objective.watched if hasattr(fun, "take") else fun
     if watch.of() is not base:  # but of an equal function
         settings = watch.room, True, watch.ran, watch.least, watch.constants

@@ -1,6 +1,8 @@
 """Signatures: the calls that one program serves, and when their results are the same."""
 
+import enum
 import types
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import is_
@@ -11,7 +13,7 @@ import optree
 
 from daskgrad.autodiff.programs.carried import CARRIED, TEXT, may_carry
 from daskgrad.autodiff.programs.purity import is_plain_class
-from daskgrad.autodiff.programs.watch import slots_of
+from daskgrad.autodiff.programs.watch import CODE, is_date, is_of_enum, slots_of
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatten, unflatten
@@ -19,9 +21,10 @@ from daskgrad.autodiff.values.trees import LEAF_TYPES, NAMESPACE, exactly, flatt
 NUMBERS = (float, complex, np.generic)
 CONSTANT = "constant"
 STATIC = (bool, int, type(None))
-READABLE = {int, *TEXT}  # a program for each value, of those that are carried
+READABLE = {int, *TEXT}  # a program for each value of those that are carried
+ENUMS = (enum.Enum, enum.IntEnum, enum.StrEnum)
+EQUALITIES = {(kind.__eq__, kind.__hash__) for kind in ENUMS}
 LOOKED_AT = (np.integer, np.bool_)  # inputs, unless a model looks at one
-CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 MOST_STRUCTURES = 1024
 DEEPEST = 8  # objects in objects
 
@@ -95,8 +98,10 @@ def may_look(key: Any) -> bool:
 
 
 def code_in(key: Any) -> list[Any]:
-    """The functions and modules that are arguments."""
-    return [kind[2] for kind in key[-1] if kind[0] is CONSTANT and kind[1] in CODE]
+    """The functions, by weak references, and modules that are arguments, and members of
+    enumerations."""
+    constants = [kind[1:] for kind in key[-1] if kind[0] is CONSTANT]
+    return [constant for kind, constant in constants if kind in CODE or is_of_enum(kind)]
 
 
 # ------------------------------------------------------------------- objects of the user's classes
@@ -255,6 +260,8 @@ def kind_of_leaf(leaf: Any, looks: bool = False) -> tuple | None:
     kind: Any = type(leaf)
     if kind is np.ndarray and leaf.dtype.kind in "fcbiu":
         return leaf.shape, leaf.dtype, leaf.strides if leaf.ndim > 1 else leaf.flags.forc
+    if kind is types.FunctionType:
+        return CONSTANT, kind, weakref.ref(leaf)  # whose arrays go with it
     if kind in STATIC or kind in CODE or (looks and issubclass(kind, LOOKED_AT)):
         return CONSTANT, kind, leaf
     if issubclass(kind, NUMBERS) and kind is not np.void and kind not in TEXT:
@@ -269,8 +276,14 @@ def kind_in_item(leaf: Any, looks: bool) -> tuple | None:
 
 def constant_of(leaf: Any) -> tuple | None:
     """The kind of a leaf that the model reads; ``None`` if programs take none."""
-    kind = type(leaf)
-    return (CONSTANT, kind, leaf) if kind in READABLE else None
+    return (CONSTANT, type(leaf), leaf) if is_readable(leaf) else None
+
+
+def is_readable(leaf: Any) -> bool:
+    """Whether a leaf, and all that are equal to it, are the same for any code."""
+    kind: Any = type(leaf)
+    is_member = is_of_enum(kind) and (kind.__eq__, kind.__hash__) in EQUALITIES
+    return kind in READABLE or is_member or is_date(leaf)
 
 
 def sort_of_leaf(leaf: Any, looks: bool) -> tuple | None:

@@ -12,6 +12,7 @@ earlier results may be wrong.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from daskgrad.autodiff.programs.signatures import (
     code_in,
     constant_of,
     inputs_of,
+    is_readable,
     may_look,
     opened_layout,
     signature_of,
@@ -80,6 +82,7 @@ class Entry:
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
+    passed: Sequence[weakref.ref] = ()  # functions, with which it goes
 
     @property
     def may_have_batches(self) -> bool:
@@ -166,6 +169,8 @@ class Programs:
             entry = self.finer(entry, layout.leaves)
         if entry is None:
             return trace(call, arrays)
+        if self._is_last(entry):  # and will be recorded; the call may set attributes of arguments
+            layout = layout or opened_layout(call.layout())
         begin = clock.thread_seconds()
         with self._path_of(entry) as path, self._expecting_names():
             outputs, tape = trace(call, arrays)
@@ -248,17 +253,35 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
+            entry.passed = self._references(signature)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
-            carried = carried_places(signature)
-            entry.reads = [place for place in carried if may_ask or place in read]
+            kinds = signature.key[-1]
+            entry.reads = [
+                place
+                for place in carried_places(signature)
+                if may_ask or place in read or kinds[place][1] in watch.compared
+            ]
         return entry
+
+    def _references(self, signature: Signature) -> list[weakref.ref]:
+        """References to functions among arguments; the entry of their signature goes with them."""
+        here, key, code = weakref.ref(self), signature.key, key_of_code(signature)
+
+        def forget(_: Any) -> None:
+            programs = here()
+            if programs is not None:
+                programs._entries.pop(key, None)
+                programs._followed.discard(code)
+
+        functions = [thing() for thing in code_in(key) if type(thing) is weakref.ref]
+        return [weakref.ref(fun, forget) for fun in functions]
 
     def finer(self, entry: Entry, leaves: Any) -> Entry | None:
         """The entry of calls with the same constants where the model reads them; ``leaves`` by
         their places."""
         read = tuple([leaves[place] for place in entry.reads])  # the signature has their types
-        if not READABLE.issuperset(map(type, read)):
+        if not (READABLE.issuperset(map(type, read)) or all(map(is_readable, read))):
             return None
         finer = entry.finer.get(read)
         if finer is None:
@@ -417,7 +440,7 @@ class Programs:
         if is_last and self.by_path and not self._is_known(entry, path):
             if self._judge(fun, entry, path) is not None:
                 self._wait(fun, entry)
-        elif is_last and not (self.by_path and entry.watch.has_changed()):
+        elif is_last and not entry.watch.has_changed():
             entry.calls, entry.refusal = 0, "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None

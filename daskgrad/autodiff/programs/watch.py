@@ -7,29 +7,38 @@ get other code: IPython's autoreload replaces it in place.
 """
 
 import builtins
-import inspect
+import dataclasses
+import datetime
+import enum
+import gc
+import os
 import sys
 import types
 import weakref
+from abc import get_cache_token
 from collections import deque, namedtuple
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache, partial, singledispatch
+from inspect import getattr_static, unwrap
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgrad.autodiff.programs.counters import Counter
-from daskgrad.autodiff.programs.paths import Path, is_of_dataclass
+from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.purity import (
     CHANGING,
     COMPARISONS,
     OF_C,
+    SEEDED,
     Ran,
     impurity_of_builtin,
     impurity_of_library,
     impurity_of_path,
     is_lasting,
+    is_of_dataclass,
     is_of_library,
     is_plain_class,
     is_primitive,
@@ -43,7 +52,7 @@ from daskgrad.autodiff.programs.purity import (
 from daskgrad.autodiff.tape.operands import is_open
 from daskgrad.autodiff.tape.rule_calls import RecordedRun
 from daskgrad.autodiff.values.descriptions import function_name
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.trees import codes_in, flatten
 
 SMALL = 2**14  # bytes of an array that is always compared
 MOST = 256  # comparisons before each call of a model that nobody vouched for
@@ -52,13 +61,20 @@ MOST_INPUTS = 4096  # that are no arguments
 KINDS = "fciub"  # of dtypes
 INPUTS = {np.ndarray, float, complex, np.float64, np.float32, np.complex128}
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
+PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...), object)
+DATES = (datetime.date, datetime.datetime, datetime.timedelta)
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
+ABSENT = "?"  # before a name: it need not be there
 # takes a model apart: its function, whether it is compiled and vouched for, and all else
 MODELS: dict[type, Callable[[Any], tuple]] = {}
+CACHE = type(lru_cache(len))
+# code of functions of Python's own that call a function of the user's
+WRAPPERS: Any = contextmanager, singledispatch
+IN_CONTEXT, BY_CLASS = [wrap(len).__code__ for wrap in WRAPPERS]
 PACKAGE = "daskgrad"
 LASTING = (*PLAIN, *OF_NUMPY, types.ModuleType, types.BuiltinFunctionType, type)
+CODE = (types.FunctionType, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 HELD = (types.FunctionType, types.MethodType, types.ModuleType, type)
 # methods that Python makes, or that a model does not call
 OF_OBJECTS = {*vars(object), "_make", "_replace", "_asdict", "__replace__", "__getnewargs__"}
@@ -144,6 +160,7 @@ class References:
         self._alike: list[tuple[Callable, weakref.ref]] = []  # ..., which is not kept alive
         self._equal: list[tuple[Callable, Any]] = []  # a function, and an equal of its value
         self._kept: list[Any] = []  # so that no other object gets the id
+        self._passed: dict[Any, tuple[list[weakref.ref], References]] = {}  # functions, arguments
         self.left, self._stops = room, not is_vouched
         self.has_constants = False  # arrays and numbers that are no inputs
         self.is_doubtful = False  # somebody vouched for impure code that it calls
@@ -157,9 +174,13 @@ class References:
         self._has_modules = False  # which the code passes on
         self.of_package: set[str] = set()  # names of this package in the code
         self._builtins: set[str] = set()  # names of Python's own in the code
+        self.compared: set[type] = set()  # classes of things with which ``is`` compares
         self._seen: dict[tuple[int, bool], Any] = {}
         self._asked: set[str] = set()  # attributes that need not be there
+        self._set: set[str] = set()  # attributes that the code sets
         self._asks = self._hides = False  # for such, and whether a thing may have any
+        self._replaces = False  # fields of dataclasses
+        self._replaced: set[Any] = set()  # their classes
         self._unrun: list[types.FunctionType] = []
         self._itself: Any = fun  # a recursive function refers to it; it is not to be kept alive
         self._walk([(fun, function_name(fun))], route)
@@ -181,21 +202,43 @@ class References:
         for get, value in self._equal:
             if get() != value:
                 return True
-        return False
+        return bool(self._passed) and any([inner.has_changed() for inner in self._of_passed()])
 
-    def follow_arguments(self, classes: Iterable[Any], constants: Iterable[Any]) -> str | None:
-        """Follows methods and attributes of classes in a call's arguments, and functions and
-        modules that are passed; returns the impurity."""
+    def follow_arguments(self, classes: Iterable[Any], constants: Sequence[Any]) -> str | None:
+        """Follows methods and attributes of classes in a call's arguments, and things that are
+        passed, functions by weak references; returns the impurity."""
         for kind in classes:
             if not is_lasting(kind.__module__):
                 self._hold(kind, None)
-        self._walk([(constant, "an argument") for constant in constants], None)
+        others = [thing for thing in constants if type(thing) is not weakref.ref]
+        self._walk([(thing, "an argument") for thing in others], None)
+        functions: list[Any] = [fun() for fun in constants if type(fun) is weakref.ref]
+        if functions and None not in functions:  # else nobody calls them again
+            self._follow_passed(functions)
         return self.impurity
+
+    def _follow_passed(self, functions: Sequence[types.FunctionType]) -> None:
+        """Follows functions that are arguments; what they refer to goes with them."""
+        key, passed = object(), self._passed
+        together: Any = tuple(functions)
+        inner = References(together, self.left, not self._stops, self.ran, outer=self, route=None)
+        inner.of = lambda: None  # the tuple would keep them
+        forget = lambda _: passed.pop(key, None)  # noqa: E731
+        passed[key] = [weakref.ref(fun, forget) for fun in functions], inner
+        before = None
+        while before != (before := len(self.names)):
+            self._share(inner)
+            self._walk((), None)
+            inner.names |= self.names
+            inner._walk((), None)
+        self.has_constants |= inner.has_constants
+        self.of_package |= inner.of_package
+        self._refuse(inner.impurity)
 
     @property
     def is_long(self) -> bool:
         """Whether there is too much to compare."""
-        return len(self._same) + len(self._equal) + self._elements // ELEMENTS > MOST
+        return self._count() > MOST
 
     @property
     def remade(self) -> set[int]:
@@ -257,6 +300,12 @@ class References:
             self._follow(thing, name, route)
         before = None
         while before != (before := (len(self._holders), len(self.names))):
+            things = [holder() for holder, *_ in self._holders if self._replaces]
+            kinds = {thing if isinstance(thing, type) else type(thing) for thing in things}
+            for kind in filter(dataclasses.is_dataclass, kinds - self._replaced):
+                self._replaced.add(kind)
+                self.names |= kind.__dataclass_fields__.keys()
+                self._follow_attributes(kind, MADE_BY, None)
             for holder, done, route in list(self._holders):
                 names = self.names - done
                 done |= names
@@ -267,46 +316,80 @@ class References:
                 self._include(inner)
                 self.of_package |= inner.of_package
                 self._refuse(inner.impurity)
+            if self._stops:
+                self._set |= self._read_counters()
+                self.names |= self._read_counters()
         self._seen = {}
         self._require_counters()
+        self._require_plain_attributes()
         if self._asks and self._hides:
-            self._refuse("it calls 'hasattr'")
+            self._refuse("it calls 'hasattr' or 'getattr'")
         if self._has_modules and not self.names.isdisjoint(CHANGING):
             self._refuse(f"it uses {min(self.names & CHANGING)!r}")
         if self.is_long:
             self._refuse(f"it refers to more than {MOST} objects that may change")
 
+    def _count(self) -> int:
+        """The number of comparisons before each call, but for those of weak references."""
+        passed = [inner._count() for inner in self._of_passed()]
+        own = len(self._same) + len(self._equal) + self._elements // ELEMENTS
+        return own + sum(passed)
+
+    def _of_passed(self) -> list["References"]:
+        return [inner for _, inner in list(self._passed.values())]
+
+    def _all_globals(self) -> list[tuple[dict, set[str], set[str]]]:
+        return [*self._globals, *[part for inner in self._of_passed() for part in inner._globals]]
+
     def _require_counters(self) -> None:
-        """Refuses counters that are read, too, or whose owner is not known."""
+        """Refuses globals that are counted up and read, and attributes of nobody knows whom."""
         read, counted = set(), set()
-        for namespace, names, counters in self._globals:
+        for namespace, names, counters in self._all_globals():
             read |= {(id(namespace), name) for name in names}
             counted |= {(id(namespace), name) for name in counters}
         names = {name for _, name in read & counted}
         for owner, attributes in self._counting_methods():
-            names |= attributes if owner is None else attributes & self.names
+            names |= attributes if owner is None else set()
         if names:
             self._refuse(f"it counts in {min(names)!r}, and may read it, or in several objects")
+
+    def _read_counters(self) -> set[str]:
+        """Attributes that methods count up, and that are read, or in several objects or new ones:
+        they are watched as any that code sets."""
+        return {
+            name
+            for owner, attributes in self._counting_methods()
+            for name in (attributes if isinstance(owner, type) else attributes & self.names)
+        }
+
+    def _require_plain_attributes(self) -> None:
+        """Refuses attributes that are set by the user's code."""
+        things = [holder() for holder, *_ in self._holders if self._set]
+        for kind in {thing if isinstance(thing, type) else type(thing) for thing in things}:
+            if may_run_at_set(kind, self._set):
+                self._refuse(f"it sets attributes of {kind.__name__!r}, whose code may run")
 
     def counters(self) -> list[Counter]:
         """The counters of all code that is watched."""
         counters = {
             (id(namespace), name): Counter(weakly(namespace), name)
-            for namespace, _, names in self._globals
+            for namespace, _, names in self._all_globals()
             for name in names
         }
         for owner, attributes in self._counting_methods():
-            for name in attributes if owner is not None else ():
+            is_one = owner is not None and not isinstance(owner, type)
+            for name in attributes - self.names if is_one else ():
                 counters[id(owner), name] = Counter(weakly(owner), name)
         return list(counters.values())
 
     def _counting_methods(self) -> Iterator[tuple[Any, set[str]]]:
-        """The object of each method that counts, here and in models, and the attributes; None for
-        the object if it is not known, or not the only one."""
+        """The object of each method that counts, here and in models, and the attributes; a class if
+        there are several objects or new ones, None if nobody knows them."""
         for code, attributes in self._counting.items():
-            owner, *others = [owner and owner() for owner in self._owners[code]]
-            yield owner if all([other is owner for other in others]) else None, attributes
-        for inner in self._kept:
+            owner, *others = owners = [owner and owner() for owner in self._owners[code]]
+            several = None if None in owners else object
+            yield owner if all([other is owner for other in others]) else several, attributes
+        for inner in (*self._kept, *self._of_passed()):
             if type(inner) is References:
                 yield from inner._counting_methods()
 
@@ -314,16 +397,18 @@ class References:
         self.impurity = self.impurity or reason
 
     def _follow(self, thing: Any, name: str, route: Route | None = None, owner: Any = None) -> None:
-        """Follows a thing; ``owner``: it is the function of a method of this object."""
+        """Follows a thing; ``owner``: it is the function of a method of this object or class."""
         kind: Any = type(thing)
         if kind is types.FunctionType:
             owners = self._owners.setdefault(thing.__code__, [])
             owners.append(None if owner is None else weakly(owner))
         self.has_constants |= is_input(thing, 0)
         is_over = self._stops and self.impurity is not None
-        is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
+        is_constant = (
+            kind in PLAIN or is_date(thing) or (isinstance(thing, OF_NUMPY) and kind is not np.void)
+        )
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
-        is_constant |= thing is types.SimpleNamespace  # a class of C, which cannot change
+        is_constant |= kind in DATES or thing is types.SimpleNamespace  # which cannot change
         if is_constant or is_over:
             return
         self._reach(thing, route)
@@ -333,7 +418,13 @@ class References:
         self._hides |= hasattr(thing, "__dict__") and not (
             isinstance(thing, HELD) or is_plain_class(kind)
         )
-        if kind is np.ndarray or kind is np.void:  # a row is a view
+        if is_of_enum(thing) and not is_lasting(thing.__module__):
+            self._hold(thing, None)
+            self._follow_container(thing._member_map_, name, None)
+        elif is_of_enum(kind) and not is_lasting(kind.__module__):
+            self._follow(kind, name)
+            self._follow_container(vars(thing), name, None)
+        elif kind is np.ndarray or kind is np.void:  # a row is a view
             self._follow_array(thing, name)
         elif kind in MODELS:
             self._follow_model(thing, route)
@@ -348,12 +439,17 @@ class References:
             self._follow_function(thing, route)
         elif isinstance(thing, CONTAINERS):
             self._follow_container(thing, name, route)
+        elif kind is CACHE:
+            self._follow_cache(thing, name)
+        elif hasattr(kind, "tocsr") and is_of_library(kind.__module__):  # a sparse matrix
+            self._follow_container(vars(thing), name, None)
+        elif thing is os.environ:
+            self._equal.append((partial(getattr, thing, "_data"), vars(thing)["_data"].copy()))
         elif is_rule(thing):
             self._same += [
                 (partial(vars(thing).get, *item), item[1]) for item in vars(thing).items()
             ]
-            for part in (thing.fun, *thing.rules()):
-                self._follow(part, name)
+            self._follow_all([thing.fun, *thing.rules()], name)
         elif isinstance(thing, types.ModuleType):
             self._follow_module(thing, name)
         elif isinstance(thing, type) and not is_lasting(thing.__module__):
@@ -364,7 +460,7 @@ class References:
             self._hold(thing, route)
         else:
             self._refuse(impurity_of_library(thing, name))
-            self.names.add(getattr(thing, "__name__", name))
+            self.names.add(str(getattr(thing, "__name__", name)))
             if not is_lasting(kind.__module__):
                 self._hold(thing, None)
 
@@ -374,6 +470,10 @@ class References:
             self._parents.setdefault(id(thing), set()).add(route[-1].owner)
         elif route is None:
             self._bare.add(id(thing))
+
+    def _follow_all(self, things: Sequence[Any], name: str) -> None:
+        for thing in things:
+            self._follow(thing, name)
 
     def _follow_model(self, model: Any, route: Route | None) -> None:
         """Follows the function of a model that is called, by its own vouching."""
@@ -392,15 +492,21 @@ class References:
     def _include(self, inner: "References") -> None:
         """Watches what another walk has found."""
         self.left = inner.left
-        self.names |= inner.names  # of its arguments, which are followed outside
-        self._asked |= inner._asked
+        self._share(inner)
         self._same += inner._same
         self._alike += inner._alike
         self._equal += inner._equal
-        merge(self.read, inner.read)
         self._globals += inner._globals
         self.has_constants |= inner.has_constants
         self._kept.append(inner)
+
+    def _share(self, inner: "References") -> None:
+        """Takes over what another walk has found about code."""
+        self.names |= inner.names  # of its arguments, which are followed outside
+        self._asked |= inner._asked
+        self._set |= inner._set
+        self.compared |= inner.compared
+        merge(self.read, inner.read)
         self.is_doubtful |= inner.is_doubtful or inner.impurity is not None
 
     def _follow_array(self, array: Any, name: str) -> None:
@@ -438,6 +544,17 @@ class References:
             self._hold(kind, None)
         return None
 
+    def _follow_cache(self, cache: Any, name: str) -> None:
+        """Follows what a function of ``functools.cache`` has returned: as long as there is nothing
+        else, it does not run."""
+        self._elements += 2 * cache.cache_info().currsize
+        parts = gc.get_referents(cache)
+        self._kept.append([parts, *[elements_of(part) for part in parts if type(part) is dict]])
+        self._equal.append((partial(contents_of, cache), contents_of(cache)))
+        place, table = next((n, part) for n, part in enumerate(parts) if type(part) is dict)
+        is_bounded = cache.cache_info().maxsize is not None
+        return self._follow_all(parts[:place] if is_bounded else elements_of(table), name)
+
     def _follow_module(self, module: types.ModuleType, name: str) -> None:
         if is_lasting(module.__name__):
             self._has_modules = True
@@ -459,6 +576,15 @@ class References:
         if self.ran is not None and fun.__code__ not in self.ran:
             self._unrun.append(fun)
             return None
+        if fun.__code__ is IN_CONTEXT:
+            return self._follow_all([*map(content_of, fun.__closure__ or ())], fun.__name__)
+        if fun is dataclasses.replace:  # it takes all fields, and makes an object of the class
+            self._replaces = True
+            return None
+        if fun.__code__ is BY_CLASS:
+            registry = partial(ids_of_registry, weakly(fun))
+            self._equal += [(registry, registry()), (get_cache_token, get_cache_token())]
+            return self._follow_all([*fun.registry.values()], fun.__name__)  # type: ignore[attr-defined]
         self._functions += 1
         if self._functions > MOST:
             return self._refuse(f"it refers to more than {MOST} functions")
@@ -469,9 +595,12 @@ class References:
             self._follow(getattr(fun, part), fun.__name__, onward(route, fun, "part", part))
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
-        self.names |= code.attributes | code.asked
+        late = code.others if self._stops else set()  # who vouches for a model may keep things
+        self.names |= code.attributes | code.asked | late
+        self.names |= {f"{ABSENT}{name}" for name in code.asked | late}
         self._asked |= code.asked
         self._asks |= bool(code.asked)
+        self._set |= code.set
         attributes, names = code.counters
         if attributes:
             self._counting[fun.__code__] = attributes
@@ -507,9 +636,16 @@ class References:
             else:
                 self._follow_paths(value, name, paths, steps)
             if value is MISSING:
-                if not (name == "hasattr" and code.asked):
+                if not (name in ("hasattr", "getattr") and code.asked):
                     self._refuse(impurity_of_builtin(name, fun.__code__.co_name))
                 self._builtins |= {name} & vars(builtins).keys()
+        for path in code.identities:
+            thing = thing_at(fun, path)
+            self.compared.add(type(thing))
+            if not (
+                isinstance(thing, (*CODE, type)) or type(thing) is object or is_of_enum(type(thing))
+            ):
+                self._refuse("it asks with 'is' whether two objects are the same one")
         return None
 
     def _follow_paths(
@@ -517,6 +653,8 @@ class References:
     ) -> None:
         """Follows the thing behind a name; of a module, the attributes that the code takes."""
         for path in paths:
+            if path[-1:] == SEEDED and is_generator(start, path[:-1]):
+                continue
             thing, known, steps = start, name, route
             for attribute in path:
                 if not isinstance(thing, types.ModuleType):
@@ -563,7 +701,8 @@ class References:
                 if not is_of_library(base.__module__):
                     self._equal.append((partial(has_names, base, [*vars(base)]), True))
             is_plain: Any = is_plain_class.__wrapped__  # the class may have changed
-            if not is_plain(kind) and not issubclass(kind, CONTAINERS):
+            is_known = is_of_enum(kind) or issubclass(kind, (*CONTAINERS, BaseException))
+            if not (is_known or is_plain(kind)):
                 self._refuse(f"it refers to the class {kind.__name__!r}, which is no plain one")
             self._follow_attributes(thing, operators_of(kind), None)
 
@@ -577,11 +716,13 @@ class References:
             if not is_of_class and not isinstance(thing, types.ModuleType):
                 look = partial(attribute_in, weakly(thing))  # the dict may lead back to it
             if not is_of_class:
-                absent = names & self._asked - namespace.keys()
-                self._same += [(partial(look, name, MISSING), MISSING) for name in absent]
+                may_lack = {name[1:] for name in names if name.startswith(ABSENT)}
+                self._same += [
+                    (partial(look, name, MISSING), MISSING) for name in may_lack - namespace.keys()
+                ]
             for name in sorted(names & namespace.keys()):
                 value, get = namespace[name], partial(look, name, MISSING)
-                fun = function_of(value)
+                fun, kind = function_of(value), type(value)
                 if isinstance(value, types.MemberDescriptorType) and not isinstance(thing, type):
                     get = partial(attribute_of, weakly(thing), name, MISSING)
                     value = get()
@@ -590,12 +731,12 @@ class References:
                     count = partial(count_attributes, weakly(thing))
                     self._equal.append((count, count()))
                     continue
-                elif isinstance(value, OF_CLASSES):
+                elif isinstance(value, OF_CLASSES) or is_member(thing, name):
                     continue
                 elif isinstance(value, property | cached_property) and name in self._asked:
                     self._refuse(f"it asks for {name!r}, which is computed")
-                elif fun is None and hasattr(type(value), "__get__") and is_of_class:
-                    self._refuse(f"it refers to {name!r}, an object of type {type(value).__name__}")
+                elif fun is None and hasattr(kind, "__get__") and is_of_class and kind is not CACHE:
+                    self._refuse(f"it refers to {name!r}, an object of type {kind.__name__}")
                 is_slot = value is not namespace[name]
                 steps = route if is_slot or not is_of_class else None
                 part = "slot" if is_slot else "attribute"
@@ -609,8 +750,8 @@ class References:
                 ]
                 if isinstance(value, classmethod) and fun is not None and makes_object(fun):
                     self._follow_attributes(type(thing), MADE_BY, None)
-                if is_generated(fun):
-                    self.names |= read(inspect.unwrap(fun).__code__).attributes  # the fields
+                if is_generated(fun) and name not in MADE_BY:
+                    self.names |= read(unwrap(fun).__code__).attributes  # the fields
                     continue
                 steps = onward(steps, thing, part, name)
                 if value is self._itself:
@@ -618,7 +759,7 @@ class References:
                 is_there = value is not self._itself and value is not MISSING
                 if is_there and self._may_run(fun, name in nearer):
                     is_method = isinstance(value, types.FunctionType | property) and is_of_class
-                    owner = thing if is_method and not isinstance(thing, type) else None
+                    owner = thing if is_method else None
                     self._follow(value if fun is None else fun, name, steps, owner)
             if is_of_class:
                 nearer |= namespace.keys()
@@ -669,6 +810,26 @@ def operators_of(kind: Any) -> set[str]:
     }
 
 
+def may_run_at_set(kind: Any, names: set[str]) -> bool:
+    """Whether the user's code runs when one of these attributes of an object is set, or gives the
+    object that ``__init__`` gets."""
+    members: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        members |= {} if is_of_library(base.__module__) else vars(base)
+    setter = members.get("__setattr__")
+    return (
+        not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
+        or (function_of(members.get("__new__")) is not None and "__init__" in members)
+        or any(
+            [
+                getattr(value, "fset", value) is not None
+                for value in map(members.get, names)
+                if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
+            ]
+        )
+    )
+
+
 def is_generated(fun: Any) -> bool:
     """Whether ``dataclass`` made a method: it compares, hashes or shows the fields."""
     code = getattr(getattr(fun, "__wrapped__", fun), "__code__", None)
@@ -686,6 +847,46 @@ def weakly(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:
         return lambda: thing
+
+
+def is_date(thing: Any) -> bool:
+    """Whether a thing is a plain date, which has equals that are like it in all."""
+    return (
+        type(thing) in DATES
+        and not getattr(thing, "tzinfo", None)
+        and not getattr(thing, "fold", 0)
+    )
+
+
+def is_of_enum(kind: Any) -> bool:
+    return isinstance(kind, enum.EnumMeta)
+
+
+def is_member(kind: Any, name: str) -> bool:
+    """Whether a class is an enumeration that has a member of this name."""
+    return is_of_enum(kind) and name in kind._member_map_
+
+
+def thing_at(fun: types.FunctionType, path: Sequence[str]) -> Any:
+    """A global of a function, or a variable of an enclosing one, or an attribute of it; None if it
+    is not known without running the code."""
+    if not path or any([path[0] in code.co_cellvars for code in codes_in(fun.__code__)]):
+        return None
+    contents = map(content_of, fun.__closure__ or ())
+    variables = dict(zip(fun.__code__.co_freevars, contents, strict=True))
+    names = fun.__globals__ | variables
+    thing: Any = names.get(path[0], getattr(builtins, path[0], None))
+    for name in path[1:]:
+        is_there = is_member(thing, name)
+        thing = thing._member_map_[name] if is_there else getattr_static(thing, name, None)
+    return thing
+
+
+def is_generator(start: Any, path: Sequence[str]) -> bool:
+    """Whether a name and attributes lead to NumPy's generators of random numbers."""
+    for name in path:
+        start = getattr(start, name, None) if start in (np, np.random) else None
+    return start in (np.random.default_rng, np.random.RandomState)
 
 
 def content_of(cell: types.CellType) -> Any:
@@ -739,6 +940,19 @@ def place_of(owner: Any, kind: str, key: Any) -> Any:
 def way_of(route: Route) -> tuple:
     """A route that an equal function has, too."""
     return tuple([(kind, key) for _, kind, key in route])
+
+
+def ids_of_registry(reference: Callable[[], Any]) -> list[int] | None:
+    """What tells the functions that ``functools.singledispatch`` chooses from."""
+    fun = reference()
+    return None if fun is None else ids_of(dict(fun.registry), ())
+
+
+def contents_of(cache: Any) -> list[Any]:
+    """What tells the results that a cached function may give without running."""
+    parts = gc.get_referents(cache)
+    tables = [ids_of(part, ()) for part in parts if type(part) is dict]
+    return [cache.cache_info()[1:], list(map(id, parts)), *tables]
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:

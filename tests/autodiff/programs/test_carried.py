@@ -518,6 +518,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # SyntaxWarning
     same_text = eval('lambda name: 2.0 if name is "north-2" else 1.0')
 TEXT_OF_CODE = next(text for text in same_text.__code__.co_consts if type(text) is str)
+HOUR = datetime.timedelta(hours=1)
+ZONES = datetime.UTC, datetime.timezone(HOUR)
+NOON = datetime.datetime(2020, 6, 1, 12, tzinfo=datetime.UTC)
+ZONED = [NOON.astimezone(ZONES[n % 2]) for n in range(COUNT)]  # equal
+FOLDED = [datetime.datetime(2020, 6, 1, fold=n % 2) for n in range(COUNT)]  # equal
 OTHERS = {
     "bytes": ([name.encode() for name in NAMES], lambda name: 2.0 if name in b"north-2" else 1.0),
     "bytes, read in C": (
@@ -533,6 +538,8 @@ OTHERS = {
     "an enum's number": ([Level(1 + n % 2) for n in range(COUNT)], lambda n: 2.0 * n),
     "a date": (DAYS, lambda day: float((day - START).days)),
     "a part of a date": (DAYS, lambda day: 2.0 if day.month == 2 else 1.0),
+    "dates of two zones": (ZONED, lambda date: float(date.hour)),
+    "dates of two folds": (FOLDED, lambda date: float(date.fold)),
     "a later date": (DAYS, lambda day: 2.0 if day > START else 1.0),
     "the number in a UUID": ([uuid.UUID(int=n) for n in range(COUNT)], lambda key: float(key.int)),
     "a path's name": (list(map(pathlib.Path, NAMES)), lambda path: float(path.name < "o")),
@@ -744,3 +751,40 @@ def test_explain_tells_what_calls_with_read_arguments_have():
     for _ in range(2):  # before and after its calls
         assert "among the arguments is date" in dg.explain(of_days, (START, *CURVES[0]), X)
         evaluated(of_days, tagged(DAYS))
+
+
+@pytest.mark.parametrize("is_sum", [False, True])
+@pytest.mark.parametrize("changed", ["attribute", "value", "method"])
+def test_a_member_among_the_arguments_may_change(changed, is_sum, in_line):
+    class Loss(enum.Enum):
+        SQUARE = [2.0]  # noqa: RUF012
+        ABSOLUTE = [1.0]  # noqa: RUF012
+
+        def weight(self):
+            return self.value[0] * scale_of(self)
+
+    def scale_of(member):
+        return member.scale
+
+    def change(number):
+        Loss.SQUARE.scale = number if changed == "attribute" else 1.0
+        Loss.SQUARE.value[0] = number if changed == "value" else 2.0
+        if changed == "method":
+            Loss.weight = lambda self: number
+
+    def model(item, x):
+        loss, y = item
+        if loss.name == "SQUARE":
+            return np.sum((y - x) ** 2) * loss.weight()
+        return np.sum(y - x)
+
+    def run(choice):
+        made, results = dg.delayed(model, compile=choice), []
+        items = [(member, np.float64(k)) for k in range(20) for member in Loss]
+        for n in range(60):
+            change(3.0 + n // 20)
+            parts = (dg.map_sum, made, items) if is_sum else (made, items[n % 2])
+            results.append(dg.value_and_grad(functools.partial(*parts))(1.5))
+        return results
+
+    assert run("auto") == run(False)

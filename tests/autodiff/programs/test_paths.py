@@ -1,5 +1,6 @@
 """Paths: a model is compiled if what ran of it is pure; all else that it may do stays as it is."""
 
+import functools
 import gc
 import itertools
 import logging
@@ -11,10 +12,11 @@ import dask
 import numpy as np
 import pytest
 from hostile_paths import LATE, LOUD, QUIET, UNTIL, Settings, X, prints, raises
+from hostile_styles import OF_ORDER, STYLES
 from probes import objective_of, whole_programs
 
 import daskgrad as dg
-from daskgrad.autodiff.programs.backend import cautious
+from daskgrad.autodiff.programs.backend import cautious, vouched
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.watch import References
 
@@ -87,6 +89,109 @@ def test_what_ran_and_is_impure_runs_at_each_call(name, kind, capsys):
     if kind == "a sum" and "count" in name:
         pytest.skip("the order of terms decides their values")
     require_as_the_tape(kind, LOUD[name], capsys)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", STYLES)
+def test_what_changes_beside_a_model_is_seen_at_each_call(name, kind, capsys):
+    if kind != "a model" and name in OF_ORDER:
+        pytest.skip("the order of calls decides their values")
+    require_as_the_tape(kind, STYLES[name], capsys)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_attribute_that_nobody_reads_is_set_as_without_programs(is_there):
+    held = Item(1.0)
+
+    def model(x, held=held):
+        held.late = 2.0
+        return np.sum(x) * held.y
+
+    with dask.config.set({"scheduler": dask.get}):
+        for _ in range(30):
+            if is_there:
+                held.late = 3.0
+            else:
+                vars(held).pop("late", None)
+            for _ in range(30):
+                dg.value_and_grad(dg.delayed(model))(X)
+                assert held.late == 2.0
+
+
+class Steps:
+    def __init__(self):
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+
+
+def test_a_method_counts_in_an_object_that_lives_on_and_in_new_ones():
+    held = Steps()
+
+    def model(x, held=held):
+        Steps().step()
+        held.step()
+        return np.sum(x)
+
+    with dask.config.set({"scheduler": dask.get}):
+        for number in range(40):
+            dg.value_and_grad(dg.delayed(model))(X)
+            assert held.steps == number + 1
+
+
+def test_who_vouches_for_a_model_may_have_it_keep_things():
+    held = Item(1.0)
+
+    def model(x, held=held):
+        held.last = len(x) + 1000 * held.y
+        return np.sum(x) * held.y
+
+    gradient = dg.value_and_grad(dg.delayed(model, compile=True))
+    for _ in range(30):
+        gradient(X)
+    assert vouched.prepare(model).programs.has_programs()
+
+
+class Item:
+    def __init__(self, y):
+        self.y, self.is_done, self.tag = y, False, "new"
+
+
+def marks_it(item, x):
+    item.is_done = True
+    return np.sum(x) * item.y
+
+
+def tags_it(item, x):
+    item.tag = "done"
+    return np.sum(x) * item.y
+
+
+def resets_it(item, x):
+    y = item.y
+    item.y = 2.0
+    return np.sum(x) * y
+
+
+@pytest.mark.parametrize("model", [marks_it, tags_it, resets_it])
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_what_a_model_sets_in_its_arguments_is_set_at_each_call(model, is_sum):
+    def run(choice):
+        made, seen = dg.delayed(model, compile=choice), []
+        with dask.config.set({"scheduler": dask.get}):
+            items = [Item(1.0 + k) for k in range(30)]
+            for n in range(12):
+                for item in items:
+                    item.__init__(1.0 + n)
+                if is_sum:
+                    seen.append(dg.value_and_grad(lambda x: dg.map_sum(made, items, x))(X)[0])
+                for item in () if is_sum else items:
+                    seen.append(dg.value_and_grad(functools.partial(made, item))(X)[0])
+                seen += [(item.y, item.is_done, item.tag) for item in items]
+        return seen
+
+    assert run("auto") == run(False)
 
 
 def noted(fun, *args):

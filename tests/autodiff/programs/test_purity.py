@@ -248,6 +248,7 @@ PURE = {
     "comprehension": lambda x: sum([each**2 for each in x]) + max(len(x), 1),
     "partial": functools.partial(helper, power=3),
     "local counter": local_counter,
+    "attribute that is set": Held().marks,
     "exceptions": raises,
     "imports": imports,
     "method": Held().predict,
@@ -264,17 +265,25 @@ IMPURE = {
     "list in a function that bears a name of NumPy's": (named_as_numpys, "more than 256 objects"),
     "attribute that is not there": (catches, "it calls 'AttributeError'"),
     "endless list": (lambda x: np.sum(x) * ENDLESS[7], "it refers to more than 256 objects"),
-    "attribute that is set": (Held().marks, "it assigns or deletes 'calls'"),
     "generator of random numbers": (Held().draws, "'random', an object of type Generator"),
     "large array of a class": (Wide().product, "the array 'rates', of 80,000 bytes"),
     "attributes by name": (lambda x: np.sum(x) * DYNAMIC.rate, "'DYNAMIC', an object of"),
-    "class that is called": (lambda x: np.sum(x) * Held().rate, "it assigns or deletes 'arrays'"),
+    "class that is called": (lambda x: np.sum(x) * Held().rate, "the array 'WIDE', of 80,000"),
     "module in a variable": (lambda x: (lambda m: m.random.rand() * m.sum(x))(np), "'random'"),
     "many objects": (lambda x: np.sum(x) * len(MANY), "it refers to more than 256 objects"),
     "random": (noisy, "it uses numpy.random"),
     "random by another name": (lambda x: np.sum(x) * npr.rand(), "it uses numpy.random.rand"),
     "random that is imported": (imports_random, "it uses numpy.random"),
     "random by a distribution": (lambda x: np.sum(x) * scipy_stats.norm.rvs(), "it uses 'rvs'"),
+    "random without a seed": (
+        lambda x: np.sum(x) * np.random.default_rng().normal(),
+        "it uses numpy.random",
+    ),
+    "random with no seed": (
+        lambda x: np.sum(x) * np.random.default_rng(None).normal(),
+        "it uses numpy.random",
+    ),
+    "attribute of any name": (lambda x, y: getattr(x, y), "it calls 'getattr'"),
     "clock": (lambda x: np.sum(x) * time.time(), "'time.time'"),
     "print": (lambda x: print("called") or np.sum(x), "it calls 'print'"),
     "file": (lambda x: np.sum(x) * np.loadtxt("rates"), "it uses numpy.loadtxt"),
@@ -282,7 +291,9 @@ IMPURE = {
     "global": (assigns, "it assigns or deletes 'RATES'"),
     "nonlocal": (counter(), "it assigns or deletes 'calls'"),
     "attribute of the function": (marked, "it assigns or deletes 'calls'"),
-    "type of data": (lambda x: np.sum(x) * len(type(x).mro()), "it calls 'type'"),
+    "object that is made again": (lambda x: SETTLED.__init__() or np.sum(x), "'__init__' of"),
+    "type of data": (lambda x: np.sum(x) * len(type(x).mro()), "it uses 'mro'"),
+    "type that is called": (lambda x: np.sum(x) * len([type(x)]), "it calls 'type'"),
     "identity": (lambda x, y: np.sum(x) if x is y else np.sum(y), "two objects are the same one"),
     "dunders": (lambda x: np.sum(x) * len(helper.__globals__), "it uses '__globals__'"),
     "imports": (imports_time, "it imports 'time'"),
@@ -443,6 +454,44 @@ def test_a_large_array_is_compared_if_that_takes_little_of_a_call(seconds, clock
         gradient = dg.grad(dg.delayed(model))(X)
         assert gradient[0] == np.sum(Held.wide)
     assert any([entry.ways for entry in entries_of(model)]) is (seconds > 1e-4)
+
+
+@pytest.mark.parametrize(("choice", "backend"), [(True, vouched), ("auto", cautious)])
+def test_a_function_among_the_arguments_goes_with_what_it_holds(choice, backend, synchronous):
+    def model(x, weigh):
+        return np.sum(weigh(x))
+
+    gradient = dg.value_and_grad(dg.delayed(model, compile=choice))
+    alive = []
+    for number in range(3):
+        weights = np.full(5, 1.0 + number)
+        alive.append(weakref.ref(weights))
+        weigh = functools.partial(lambda w: lambda x, w=w: x * w, weights)()
+        for _ in range(5 * HOT):
+            assert gradient(X, weigh)[0] == np.sum(X * (1.0 + number))
+        assert [way for entry in entries_of(model, backend) for way in entry.ways]
+    del weights, weigh
+    gc.collect()
+    assert [array() for array in alive] == [None] * 3
+    assert entries_of(model, backend) == []
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_a_function_among_the_arguments_reads_is_watched(is_changed, synchronous):
+    held = types.SimpleNamespace(scale=2.0, part=types.SimpleNamespace(rate=1.0))
+
+    def weigh(x):
+        return held
+
+    def model(x, weigh):
+        return np.sum(x) * weigh(x).part.rate * weigh(x).scale
+
+    gradient = dg.value_and_grad(dg.delayed(model))
+    for number in range(5 * HOT):
+        if number == 4 * HOT:
+            assert [way for entry in entries_of(model) for way in entry.ways]
+            held.scale, held.part.rate = (3.0, 1.0) if is_changed else (2.0, 5.0)
+        assert gradient(X, weigh)[0] == np.sum(X) * held.part.rate * held.scale
 
 
 def test_functions_that_differ_in_a_unit_have_programs_of_their_own(synchronous):
