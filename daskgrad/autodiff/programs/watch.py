@@ -316,9 +316,7 @@ class References:
             owners = self._owners.setdefault(thing.__code__, [])
             owners.append(None if owner is None else weakly(owner))
         is_over = self._stops and self.impurity is not None
-        is_constant = (
-            kind in PLAIN or is_date(thing) or (isinstance(thing, OF_NUMPY) and kind is not np.void)
-        )
+        is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
         is_constant |= kind in DATES or thing is types.SimpleNamespace  # which cannot change
         if id(thing) in self._seen or is_constant or is_over:
@@ -443,9 +441,10 @@ class References:
         parts = gc.get_referents(cache)
         self._kept.append([parts, *[elements_of(part) for part in parts if type(part) is dict]])
         self._equal.append((partial(contents_of, cache), contents_of(cache)))
-        place, table = next((n, part) for n, part in enumerate(parts) if type(part) is dict)
+        dicts = [n for n, x in enumerate(parts) if type(x) is dict and x is not vars(cache)]
+        place = dicts[-1]  # of the table, after the results unless they are in it
         is_bounded = cache.cache_info().maxsize is not None
-        return self._follow_all(parts[:place] if is_bounded else elements_of(table), name)
+        return self._follow_all(parts[:place] if is_bounded else elements_of(parts[place]), name)
 
     def _follow_module(self, module: types.ModuleType, name: str) -> None:
         if is_lasting(module.__name__):
@@ -523,10 +522,9 @@ class References:
                 self._builtins |= {name} & vars(builtins).keys()
         for path in code.identities:
             thing = thing_at(fun, path)
-            self.compared.add(type(thing))
-            if not (
-                isinstance(thing, (*CODE, type)) or type(thing) is object or is_of_enum(type(thing))
-            ):
+            kind: Any = type(thing)
+            self.compared.add(kind)
+            if not (isinstance(thing, (*CODE, type)) or kind is object or is_of_enum(kind)):
                 self._refuse("it asks with 'is' whether two objects are the same one")
         return None
 
@@ -682,18 +680,11 @@ def may_run_at_set(kind: Any, names: set[str]) -> bool:
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         members |= {} if is_of_library(base.__module__) else vars(base)
-    setter = members.get("__setattr__")
-    return (
-        not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
-        or (function_of(members.get("__new__")) is not None and "__init__" in members)
-        or any(
-            [
-                getattr(value, "fset", value) is not None
-                for value in map(members.get, names)
-                if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
-            ]
-        )
-    )
+    setter, setters = members.get("__setattr__"), map(members.get, names)
+    has_code = not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
+    is_given = function_of(members.get("__new__")) is not None and "__init__" in members
+    descriptors = [x for x in setters if hasattr(type(x), "__set__") and type(x) not in OF_CLASSES]
+    return has_code or is_given or any([getattr(x, "fset", x) is not None for x in descriptors])
 
 
 def is_generated(fun: Any) -> bool:
@@ -716,12 +707,9 @@ def weakly(thing: Any) -> Callable[[], Any]:
 
 
 def is_date(thing: Any) -> bool:
-    """Whether a thing is a plain date, which has equals that are like it in all."""
-    return (
-        type(thing) in DATES
-        and not getattr(thing, "tzinfo", None)
-        and not getattr(thing, "fold", 0)
-    )
+    """Whether a thing is a date, and all that are equal to it are like it."""
+    has_more = getattr(thing, "tzinfo", None) or getattr(thing, "fold", 0)
+    return type(thing) in DATES and not has_more
 
 
 def is_of_enum(kind: Any) -> bool:
@@ -790,7 +778,7 @@ def contents_of(cache: Any) -> list[Any]:
     """What tells the results that a cached function may give without running."""
     parts = gc.get_referents(cache)
     tables = [ids_of(part) for part in parts if type(part) is dict]
-    return [cache.cache_info()[1:], list(map(id, parts)), *tables]
+    return [cache.cache_info()[1:], sorted(map(id, parts)), *tables]  # whose order hits change
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:
