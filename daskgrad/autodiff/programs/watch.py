@@ -438,11 +438,9 @@ class References:
         else, it does not run."""
         if cache.cache_info().currsize > FEW:
             return self._refuse(f"it refers to {name!r}, a cache of more than {FEW} results")
-        parts = gc.get_referents(cache)
-        self._kept.append([parts, *[elements_of(part) for part in parts if type(part) is dict]])
+        parts, place = parts_and_table(cache)
+        self._kept.append([parts, elements_of(parts[place])])
         self._equal.append((partial(contents_of, cache), contents_of(cache)))
-        dicts = [n for n, x in enumerate(parts) if type(x) is dict and x is not vars(cache)]
-        place = dicts[-1]  # of the table, after the results unless they are in it
         is_bounded = cache.cache_info().maxsize is not None
         return self._follow_all(parts[:place] if is_bounded else elements_of(parts[place]), name)
 
@@ -774,11 +772,19 @@ def ids_of_registry(reference: Callable[[], Any]) -> list[int] | None:
     return None if fun is None else ids_of(dict(fun.registry))
 
 
-def contents_of(cache: Any) -> list[Any]:
-    """What tells the results that a cached function may give without running."""
+def parts_and_table(cache: Any) -> tuple[list[Any], int]:
+    """All that a cached function refers to, and the place of its table; the results are in the
+    table, or before it if their number is bounded."""
     parts = gc.get_referents(cache)
-    tables = [ids_of(part) for part in parts if type(part) is dict]
-    return [cache.cache_info()[1:], sorted(map(id, parts)), *tables]  # whose order hits change
+    dicts = [n for n, x in enumerate(parts) if type(x) is dict and x is not vars(cache)]
+    return parts, dicts[-1]
+
+
+def contents_of(cache: Any) -> tuple:
+    """What tells the results that a cached function may give without running; in any order, which
+    those change that it gives."""
+    parts, place = parts_and_table(cache)
+    return cache.cache_info()[1:], sorted(map(id, parts)), ids_of(parts[place])
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:
