@@ -688,9 +688,10 @@ def of_cached_dicts():
     def table(count):
         return {"weights": np.ones(count)}
 
+    weights = table(3)["weights"]
+
     def change(is_changed):
-        table(3)["weights"][0] = 5.0 if is_changed else 1.0
-        table(5)["weights"][0] = 2.0
+        weights[0] = 5.0 if is_changed else 1.0
 
     return lambda x: np.sum(x * table(5)["weights"]) + np.sum(table(3)["weights"]), change
 
