@@ -231,8 +231,8 @@ def call_at(body: Sequence[dis.Instruction], number: int) -> tuple[list[int], in
         op, count = body[place], body[place].arg or 0
         if op.opname in CALLS and body[place - 1].opname != "PRECALL" and depth - count == 2:
             return [starts[2 + n] for n in range(count)], place
-        if "JUMP" in op.opname or op.opname == "KW_NAMES" or (depth < 1 and place > number):
-            return None
+        if "JUMP" in op.opname or op.opname == "KW_NAMES" or depth < min(max(starts, default=0), 2):
+            return None  # it was called otherwise
         starts[depth] = place
         depth += dis.stack_effect(op.opcode, op.arg, jump=False)
     return None
@@ -420,7 +420,7 @@ def impurity_of_body(
         is_change = op.opname in CHANGES or (op.opname in STORES and name in outer)
         if op.opname == "STORE_ATTR":  # the names are watched
             target = target_of(body, number)
-            is_variable = target.opname.startswith("LOAD_FAST") or target.opname in OUTER
+            is_variable = "LOAD_FAST" in target.opname or target.opname in OUTER
             is_change = not is_variable or target.argval in outer
         if is_change:
             return f"it assigns or deletes {name!r}, which is not a variable of its own"

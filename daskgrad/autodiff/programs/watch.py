@@ -404,9 +404,7 @@ class References:
             owners.append(None if owner is None else weakly(owner))
         self.has_constants |= is_input(thing, 0)
         is_over = self._stops and self.impurity is not None
-        is_constant = (
-            kind in PLAIN or is_date(thing) or (isinstance(thing, OF_NUMPY) and kind is not np.void)
-        )
+        is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
         is_constant |= kind in DATES or thing is types.SimpleNamespace  # which cannot change
         if is_constant or is_over:
@@ -548,12 +546,11 @@ class References:
         """Follows what a function of ``functools.cache`` has returned: as long as there is nothing
         else, it does not run."""
         self._elements += 2 * cache.cache_info().currsize
-        parts = gc.get_referents(cache)
-        self._kept.append([parts, *[elements_of(part) for part in parts if type(part) is dict]])
+        parts, place = parts_and_table(cache)
+        self._kept.append([parts, elements_of(parts[place])])
         self._equal.append((partial(contents_of, cache), contents_of(cache)))
-        place, table = next((n, part) for n, part in enumerate(parts) if type(part) is dict)
         is_bounded = cache.cache_info().maxsize is not None
-        return self._follow_all(parts[:place] if is_bounded else elements_of(table), name)
+        return self._follow_all(parts[:place] if is_bounded else elements_of(parts[place]), name)
 
     def _follow_module(self, module: types.ModuleType, name: str) -> None:
         if is_lasting(module.__name__):
@@ -641,10 +638,9 @@ class References:
                 self._builtins |= {name} & vars(builtins).keys()
         for path in code.identities:
             thing = thing_at(fun, path)
-            self.compared.add(type(thing))
-            if not (
-                isinstance(thing, (*CODE, type)) or type(thing) is object or is_of_enum(type(thing))
-            ):
+            kind: Any = type(thing)
+            self.compared.add(kind)
+            if not (isinstance(thing, (*CODE, type)) or kind is object or is_of_enum(kind)):
                 self._refuse("it asks with 'is' whether two objects are the same one")
         return None
 
@@ -816,18 +812,11 @@ def may_run_at_set(kind: Any, names: set[str]) -> bool:
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         members |= {} if is_of_library(base.__module__) else vars(base)
-    setter = members.get("__setattr__")
-    return (
-        not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
-        or (function_of(members.get("__new__")) is not None and "__init__" in members)
-        or any(
-            [
-                getattr(value, "fset", value) is not None
-                for value in map(members.get, names)
-                if hasattr(type(value), "__set__") and not isinstance(value, OF_CLASSES)
-            ]
-        )
-    )
+    setter, setters = members.get("__setattr__"), map(members.get, names)
+    has_code = not (setter is None or isinstance(setter, OF_C) or is_generated(setter))
+    is_given = function_of(members.get("__new__")) is not None and "__init__" in members
+    descriptors = [x for x in setters if hasattr(type(x), "__set__") and type(x) not in OF_CLASSES]
+    return has_code or is_given or any([getattr(x, "fset", x) is not None for x in descriptors])
 
 
 def is_generated(fun: Any) -> bool:
@@ -850,12 +839,9 @@ def weakly(thing: Any) -> Callable[[], Any]:
 
 
 def is_date(thing: Any) -> bool:
-    """Whether a thing is a plain date, which has equals that are like it in all."""
-    return (
-        type(thing) in DATES
-        and not getattr(thing, "tzinfo", None)
-        and not getattr(thing, "fold", 0)
-    )
+    """Whether a thing is a date, and all that are equal to it are like it."""
+    has_more = getattr(thing, "tzinfo", None) or getattr(thing, "fold", 0)
+    return type(thing) in DATES and not has_more
 
 
 def is_of_enum(kind: Any) -> bool:
@@ -948,11 +934,19 @@ def ids_of_registry(reference: Callable[[], Any]) -> list[int] | None:
     return None if fun is None else ids_of(dict(fun.registry), ())
 
 
-def contents_of(cache: Any) -> list[Any]:
-    """What tells the results that a cached function may give without running."""
+def parts_and_table(cache: Any) -> tuple[list[Any], int]:
+    """All that a cached function refers to, and the place of its table; the results are in the
+    table, or before it if their number is bounded."""
     parts = gc.get_referents(cache)
-    tables = [ids_of(part, ()) for part in parts if type(part) is dict]
-    return [cache.cache_info()[1:], list(map(id, parts)), *tables]
+    dicts = [n for n, x in enumerate(parts) if type(x) is dict and x is not vars(cache)]
+    return parts, dicts[-1]
+
+
+def contents_of(cache: Any) -> tuple:
+    """What tells the results that a cached function may give without running; in any order, which
+    those change that it gives."""
+    parts, place = parts_and_table(cache)
+    return cache.cache_info()[1:], sorted(map(id, parts)), ids_of(parts[place], ())
 
 
 def parts_of(reference: Callable[[], Any], otherwise: list[int]) -> list[int]:

@@ -683,7 +683,21 @@ def of_many_results():
     return lambda x: np.sum(x) * weight(5) + weight(3)
 
 
+def of_cached_dicts():
+    @functools.lru_cache(maxsize=4)
+    def table(count):
+        return {"weights": np.ones(count)}
+
+    weights = table(3)["weights"]
+
+    def change(is_changed):
+        weights[0] = 5.0 if is_changed else 1.0
+
+    return lambda x: np.sum(x * table(5)["weights"]) + np.sum(table(3)["weights"]), change
+
+
 CACHES = {
+    "cached dicts": Row(of_cached_dicts),
     "a cache": Row(of_cache(lambda table, is_changed: None)),
     "a cache that is cleared": Row(of_cache(lambda table, is_changed: table.cache_clear())),
     "a cache that is cleared, and made again": Row(
@@ -1070,6 +1084,11 @@ def of_a_function_of_that_name():
     return space["model"], change
 
 
+def draws_by(draw):
+    return lambda: lambda x: np.sum(x * draw())
+
+
+SEEDS = (1,)
 MISSING = {
     "an attribute that may come": Row(may_lack(in_the_object)),
     "an attribute of the class that may come": Row(may_lack(in_the_class)),
@@ -1090,6 +1109,10 @@ MISSING = {
     "a seed of old": Row(draws(lambda count: np.random.RandomState(1).rand(count))),
     "a seed by name": Row(draws(lambda count: default_rng(1).random(count))),
     "a seed that may change": Row(draws_for_a_seed(2), False),
+    "a seed by keyword": Row(draws_by(lambda: np.random.default_rng(seed=1).permutation(5)), False),
+    "arguments of a seed": Row(
+        draws_by(lambda: np.random.default_rng(*SEEDS).permutation(5)), False
+    ),
     "a generator that lives on": Row(draws_in_turn, False),
     "a generator that shuffles": Row(shuffles, False),
     "a function like NumPy's": Row(of_a_function_of_that_name),

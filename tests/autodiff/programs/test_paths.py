@@ -176,7 +176,8 @@ def resets_it(item, x):
 
 @pytest.mark.parametrize("model", [marks_it, tags_it, resets_it])
 @pytest.mark.parametrize("is_sum", [False, True])
-def test_what_a_model_sets_in_its_arguments_is_set_at_each_call(model, is_sum):
+@pytest.mark.parametrize("choice", ["auto", True])
+def test_what_a_model_sets_in_its_arguments_is_set_at_each_call(model, is_sum, choice):
     def run(choice):
         made, seen = dg.delayed(model, compile=choice), []
         with dask.config.set({"scheduler": dask.get}):
@@ -191,7 +192,7 @@ def test_what_a_model_sets_in_its_arguments_is_set_at_each_call(model, is_sum):
                 seen += [(item.y, item.is_done, item.tag) for item in items]
         return seen
 
-    assert run("auto") == run(False)
+    assert run(choice) == run(False)
 
 
 def noted(fun, *args):
