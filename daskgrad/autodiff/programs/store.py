@@ -170,7 +170,7 @@ class Programs:
         if entry is None:
             return trace(call, arrays)
         if self._is_last(entry):  # and will be recorded; the call may set attributes of arguments
-            layout = layout or opened_layout(call.layout())
+            layout = layout or self.layout_of(fun, call)
         begin = clock.thread_seconds()
         with self._path_of(entry) as path, self._expecting_names():
             outputs, tape = trace(call, arrays)
@@ -253,7 +253,7 @@ class Programs:
             # a reference that changes at each call is seen at the second look
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
-            entry.passed = self._references(signature)
+            entry.passed = self._passed(signature)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
             kinds = signature.key[-1]
@@ -264,8 +264,8 @@ class Programs:
             ]
         return entry
 
-    def _references(self, signature: Signature) -> list[weakref.ref]:
-        """References to functions among arguments; the entry of their signature goes with them."""
+    def _passed(self, signature: Signature) -> list[weakref.ref]:
+        """Weak references to functions among arguments; the entry of their signature goes with them."""
         here, key, code = weakref.ref(self), signature.key, key_of_code(signature)
 
         def forget(_: Any) -> None:
