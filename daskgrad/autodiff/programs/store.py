@@ -265,7 +265,7 @@ class Programs:
         return entry
 
     def _passed(self, signature: Signature) -> list[weakref.ref]:
-        """Weak references to functions among arguments; the entry of their signature goes with them."""
+        """Weak references to functions among the arguments, with which their entry goes."""
         here, key, code = weakref.ref(self), signature.key, key_of_code(signature)
 
         def forget(_: Any) -> None:
