@@ -224,8 +224,9 @@ def questions_in(
 
 
 def call_at(body: Sequence[dis.Instruction], number: int) -> tuple[list[int], int] | None:
-    """Where the arguments of a function begin that is loaded at a place, or of a method of it, and
-    where they end; None if one has branches, or is named."""
+    """The places where the arguments of a function begin, and the place of its call; the function,
+    or the thing that it is a method of, is loaded at a place. None if an argument has branches, or
+    is named."""
     depth, starts = 0, dict[int, int]()  # of the stack
     for place in range(number, len(body)):
         op, count = body[place], body[place].arg or 0

@@ -929,7 +929,7 @@ def way_of(route: Route) -> tuple:
 
 
 def ids_of_registry(reference: Callable[[], Any]) -> list[int] | None:
-    """What tells the functions that ``functools.singledispatch`` chooses from."""
+    """Identities of the functions from which ``functools.singledispatch`` chooses."""
     fun = reference()
     return None if fun is None else ids_of(dict(fun.registry), ())
 
@@ -943,8 +943,8 @@ def parts_and_table(cache: Any) -> tuple[list[Any], int]:
 
 
 def contents_of(cache: Any) -> tuple:
-    """What tells the results that a cached function may give without running; in any order, which
-    those change that it gives."""
+    """A key of the results that a cached function gives without running; each result that it gives
+    moves to another place, so their order is no part of it."""
     parts, place = parts_and_table(cache)
     return cache.cache_info()[1:], sorted(map(id, parts)), ids_of(parts[place], ())
 

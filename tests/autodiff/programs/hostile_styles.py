@@ -1188,9 +1188,13 @@ OTHERS = {
 }
 
 STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING, **OTHERS}
+# one call leaves something for the next, and several calls of an evaluation come in any order
 OF_ORDER = {
-    "objects that count, one of which lives on",
-    "frozen dataclasses that set another's",
-    "an attribute that is set to something else",
-    "a generator that shuffles",
+    *("objects that count, one of which lives on", "frozen dataclasses that set another's"),
+    *("an object that is made once", "an object that is always given"),
+    *("an object that is made again", "objects that are kept"),
+    *("an attribute that is set to what it was", "an attribute that is set to something else"),
+    *("an attribute that is set for some data", "an attribute that is set in an object"),
+    *("an attribute of a function", "a cache whose hits count", "a variable that the model sets"),
+    *("a context that counts", "a generator that lives on", "a generator that shuffles"),
 }

@@ -747,10 +747,11 @@ def test_explain_tells_what_calls_with_read_arguments_have():
     numbered = dg.delayed(renewed(fields), compile=True)
     evaluated(numbered, list(enumerate(CURVES)))
     assert "is compiled to" in dg.explain(numbered, (3, CURVES[3]), X)
-    of_days = dg.delayed(weighted(OTHERS["a later date"][1]), compile=True)
+    keys, number_of = OTHERS["the number in a UUID"]
+    of_keys = dg.delayed(weighted(number_of), compile=True)
     for _ in range(2):  # before and after its calls
-        assert "among the arguments is date" in dg.explain(of_days, (START, *CURVES[0]), X)
-        evaluated(of_days, tagged(DAYS))
+        assert "among the arguments is UUID" in dg.explain(of_keys, (keys[0], *CURVES[0]), X)
+        evaluated(of_keys, tagged(keys))
 
 
 @pytest.mark.parametrize("is_sum", [False, True])
