@@ -232,6 +232,7 @@ class Remade:
         made.__kwdefaults__ = self.of(fun.__kwdefaults__)
         made.__module__, made.__qualname__ = fun.__module__, fun.__qualname__
         vars(made).update(vars(fun))
+        self._note(vars(fun), vars(made))
         for number, (old, new) in enumerate(zip(fun.__closure__ or (), cells, strict=True)):
             content = content_of(old)
             if content is not MISSING:
