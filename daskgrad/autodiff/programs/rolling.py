@@ -10,6 +10,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from types import BuiltinMethodType
 from typing import Any
 
@@ -436,51 +437,44 @@ class Round:
     def _add_loop(self, span: Span) -> None:
         """Makes the call of a loop, and calls that take its results apart."""
         calls = self._calls[span.start : span.start + span.period]
-        carried, rows, fixed = dict[tuple, int](), dict[bytes, int](), dict[int, int]()
-        columns, links = np.ascontiguousarray(span.references.T), list[tuple[int, int]]()
-        for column, mode in enumerate(span.modes.tolist()):
-            first, gap = int(columns[column, 0]), int(span.gaps[column])
-            if mode == WITHIN:
-                links.append((WITHIN, gap))
-            elif mode == BEFORE:
+        keys: dict[int, dict[tuple, int]] = {BEFORE: {}, ROWS: {}, FIXED: {}}  # of parameters
+        links: list[tuple[int, int]] = []
+        columns = zip(
+            span.references.T.tolist(), span.modes.tolist(), span.gaps.tolist(), strict=True
+        )
+        for column, mode, gap in columns:
+            if mode == BEFORE:
                 depth, place = -(gap // span.period), gap % span.period
-                firsts = tuple(columns[column, :depth].tolist())
-                for count in range(1, depth + 1):  # from turn to turn
-                    link = carried.setdefault((place, *firsts[depth - count :]), len(carried))
-                links.append((BEFORE, link))
-            elif mode == ROWS:
-                links.append((ROWS, rows.setdefault(columns[column].tobytes(), len(rows))))
-            elif first >= 0 or isinstance(self._old(first), NumpyCall):
-                links.append((FIXED, fixed.setdefault(first, len(fixed))))
+                for n in range(depth):  # from turn to turn
+                    key = place, *column[depth - 1 - n : depth]
+                    number = keys[mode].setdefault(key, len(keys[mode]))
+            elif mode == WITHIN:
+                number = gap
+            elif mode == FIXED and not self._is_call(column[0]):
+                mode, number = CONSTANT, column[0]
             else:
-                links.append((CONSTANT, first))
-        sequences = [np.frombuffer(row, np.int64) for row in rows]
-        are_constant = [self._are_constants(row) for row in sequences]
+                key = tuple(column) if mode == ROWS else (column[0],)
+                number = keys[mode].setdefault(key, len(keys[mode]))
+            links.append((mode, number))
+        carried, rows, fixed = keys.values()
         nexts = [carried[key[0], *key[2:]] if len(key) > 2 else -1 - key[0] for key in carried]
+        are_constant = [not any(map(self._is_call, row)) for row in rows]
         tokens = self._numbers[span.start : span.start + span.period].tobytes()
-        key = span.turns, tokens, *links, *nexts, *are_constant, *span.lasts, None, *span.kept
-        loop = self._tokens.loops.get(key)
-        if loop is None:
-            parameters = [
-                self._parameter(reference, is_constant)
-                for reference, is_constant in [
-                    *[(place_and_firsts[1], False) for place_and_firsts in carried],
-                    *zip([int(row[0]) for row in sequences], are_constant, strict=True),
-                    *[(reference, False) for reference in fixed],
-                ]
-            ]
-            loop = self._loop(span, calls, links, nexts, parameters, len(carried), len(rows))
-            self._tokens.loops[key] = loop
-        args = (
-            [self._thing(key[1]) for key in carried],
-            list(map(self._sequence, sequences)),
-            list(map(self._thing, fixed)),
-        )
-        value = (
-            *[calls[n].value for n in span.lasts],
-            *[[calls[n].value] * span.turns for n in span.kept],
-        )
-        call = NumpyCall(loop, args, {}, value, calls[0].place)
+        name = span.turns, tokens, *links, *nexts, *are_constant, *span.lasts, None, *span.kept
+        first, stay = [key[1] for key in carried], [key[0] for key in fixed]
+        if name not in self._tokens.loops:
+            of_rows = zip([row[0] for row in rows], are_constant, strict=True)
+            parameters = {
+                BEFORE: list(map(self._parameter, first)),
+                ROWS: list(starmap(self._parameter, of_rows)),
+                FIXED: list(map(self._parameter, stay)),
+            }
+            self._tokens.loops[name] = self._loop(span, calls, links, nexts, parameters)
+        sequences = [self._sequence(np.array(row)) for row in rows]
+        args = list(map(self._thing, first)), sequences, list(map(self._thing, stay))
+        kept = [[calls[n].value] * span.turns for n in span.kept]
+        value = *[calls[n].value for n in span.lasts], *kept
+        call = NumpyCall(self._tokens.loops[name], args, {}, value, calls[0].place)
         self._new.append(call)
         outputs = enumerate([*span.lasts, *span.kept])
         span.results = {n: self._entry(call, k, value[k]) for k, n in outputs}
@@ -488,13 +482,11 @@ class Round:
             if span.start <= reference < span.stop:
                 self._made[self._calls[reference]] = self._thing(reference)
 
-    def _are_constants(self, references: np.ndarray) -> bool:
-        is_call = [isinstance(self._old(reference), NumpyCall) for reference in references.tolist()]
-        return not any(is_call)
+    def _is_call(self, reference: int) -> bool:
+        return isinstance(self._old(reference), NumpyCall)
 
-    def _parameter(self, reference: int, is_constant: bool) -> NumpyCall:
-        thing = self._old(reference)
-        value = thing.value if isinstance(thing, NumpyCall) else thing
+    def _parameter(self, reference: int, is_constant: bool = False) -> NumpyCall:
+        value = value_of(self._old(reference))
         return NumpyCall(constant_of_turn if is_constant else None, (), {}, value)
 
     def _loop(
@@ -503,31 +495,25 @@ class Round:
         calls: Sequence[NumpyCall],
         links: Sequence[tuple[int, int]],
         nexts: Sequence[int],
-        parameters: Sequence[NumpyCall],
-        carried: int,
-        rows: int,
+        parameters: dict[int, list[NumpyCall]],
     ) -> TurnLoop:
         """The loop of one turn's calls."""
         body: list[NumpyCall] = []
-        first = {BEFORE: 0, ROWS: carried, FIXED: carried + rows}
         remaining = iter(links)
 
         def linked() -> Any:
             mode, number = next(remaining)
-            if mode == CONSTANT:
-                return self._old(number)
-            return body[number] if mode == WITHIN else parameters[first[mode] + number]
+            return self._old(number) if mode == CONSTANT else parameters[mode][number]
 
+        parameters = {**parameters, WITHIN: body}
         for call in calls:
             args, kwargs = with_references(call, linked)
             body.append(NumpyCall(call.fun, args, kwargs, call.value, call.place))
-        pairs = [
-            (parameter, body[-1 - n] if n < 0 else parameters[n])
-            for parameter, n in zip(parameters, nexts, strict=False)
-        ]
-        stop, outputs = carried + rows, [body[n] for n in [*span.lasts, *span.kept]]
-        others = list(parameters[carried:stop]), list(parameters[stop:])
-        return TurnLoop(span.turns, body, pairs, *others, outputs, len(span.lasts))
+        carried, rows, fixed = parameters[BEFORE], parameters[ROWS], parameters[FIXED]
+        ends = [body[-1 - n] if n < 0 else carried[n] for n in nexts]
+        pairs = list(zip(carried, ends, strict=True))
+        outputs = [body[n] for n in [*span.lasts, *span.kept]]
+        return TurnLoop(span.turns, body, pairs, rows, fixed, outputs, len(span.lasts))
 
 
 def with_references(call: NumpyCall, linked: Callable[[], Any]) -> tuple[tuple, dict]:
