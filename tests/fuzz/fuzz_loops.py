@@ -28,7 +28,7 @@ KINDS += ["inner"] * 4
 
 
 def steps_of(random, depth=0):
-    """What a turn does: kinds of statements, each with two states and a number to choose by."""
+    """A turn: kinds of statements, each with two states and a number to choose by."""
     count = int(random.integers(1, 4 if depth else 6))
     steps = []
     for _ in range(count):

@@ -27,6 +27,7 @@ from daskgrad.autodiff.programs.calls import (
     all_calls,
     arguments_of,
     calls_in,
+    chained,
     constant_of_turn,
     guard,
     loop_of,
@@ -38,7 +39,6 @@ from daskgrad.autodiff.programs.calls import (
     value_of,
 )
 from daskgrad.autodiff.programs.rewrites import ARITHMETIC, needed
-from daskgrad.autodiff.programs.rolling import chained
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen
 from daskgrad.autodiff.rules.math_reductions import pull_extreme, spread

@@ -141,7 +141,7 @@ def constant_of_turn() -> None:
 
 
 def loop_of(call: Any) -> TurnLoop | None:
-    """The loop of which a call takes one result."""
+    """The loop whose result a call takes, if it takes one."""
     if not isinstance(call, NumpyCall) or call.fun is not operator.getitem:
         return None
     source = call.args[0]
@@ -154,6 +154,14 @@ def arguments_of(call: NumpyCall) -> Iterator[tuple[NumpyCall, Any]]:
     loop, (first, rows, fixed) = call.fun, call.args
     carried = [parameter for parameter, _ in loop.carried]
     yield from zip([*carried, *loop.rows, *loop.fixed], [*first, *rows, *fixed], strict=True)
+
+
+def chained(*parts: Sequence[Any]) -> list[Any]:
+    """Sequences one after the other."""
+    values: list[Any] = []
+    for part in parts:
+        values += part
+    return values
 
 
 def all_calls(calls: Sequence[NumpyCall]) -> Iterator[NumpyCall]:

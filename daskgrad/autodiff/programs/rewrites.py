@@ -88,7 +88,7 @@ class Rewriting:
         self.is_alone, self.place = False, None  # of the call that is rewritten
 
     def add(self, calls: Sequence[NumpyCall], alone: set[NumpyCall]) -> None:
-        """Rewrites calls, of which some are ``not_shared``."""
+        """Rewrites calls; ``alone`` has those that are ``not_shared``."""
         for call in calls:
             self.is_alone, self.place = call in alone, call.place
             args, kwargs = replaced((call.args, call.kwargs), self.made)
@@ -132,7 +132,7 @@ class Rewriting:
         return NumpyCall(new, args, {}, call.value, call.place)
 
     def _result(self, call: NumpyCall) -> Any:
-        """What stands for a result of a loop: a constant, or the first of equal results."""
+        """A result of a loop: a constant, or the first of equal results."""
         (source, number), outputs = call.args, call.args[0].fun.outputs
         is_last = number < source.fun.lasts
         if is_last and not isinstance(outputs[number], NumpyCall):

@@ -25,6 +25,7 @@ from daskgrad.autodiff.programs.calls import (
     add_to,
     all_calls,
     calls_in,
+    chained,
     constant_of_turn,
     cut,
     loop_of,
@@ -41,7 +42,7 @@ LEAST_TURNS, LEAST_CALLS = 4, 48  # of a loop; calls of all turns
 GRAM = 6  # calls of a run by which periods are found
 MOST_PERIODS, MOST_PHASES, MOST_DEPTH = 24, 3, 4
 MOST_ROUNDS = 8  # loops within loops
-KEPT = 2**16  # bytes of all turns, of which few are used
+KEPT = 2**16  # bytes of a value in all turns, if few turns hand it out
 VARYING = (float, complex, np.ndarray, np.generic)  # constants that may differ from turn to turn
 INDEXED = {operator.getitem, add_to}  # their second argument is an index
 OF_NUMBERS = {plus, *OPERATORS}  # they take Python's integers, as ufuncs do
@@ -199,7 +200,7 @@ def is_indexed(call: NumpyCall) -> bool:
 
 
 def kind_in_memory(value: Any) -> Any:
-    """What the values of a call have in common in all turns; for an index, types alone."""
+    """A key of values that a call may have in turns of one loop; of an index, its types."""
     if isinstance(value, np.ndarray):
         return type(value), value.shape, value.dtype, value.strides
     if isinstance(value, list | tuple):
@@ -255,7 +256,7 @@ class Round:
     # -------------------------------------------------------------------------------- finding
 
     def spans(self) -> list[Span]:
-        """Repeated calls, those of short periods first, which do not overlap."""
+        """Repeated calls that do not overlap, short periods first."""
         numbers, spans = self._numbers.copy(), list[Span]()
         is_simple = np.array([call.fun is operator.getitem for call in self._calls])
         for period in periods_of(numbers):
@@ -286,7 +287,7 @@ class Round:
         return None
 
     def _phases(self, start: int, stop: int, period: int) -> Iterable[int]:
-        """Where a turn may begin: first where the fewest values go over to the next turn."""
+        """Places to begin a turn, first those that the fewest values cross to the next turn."""
         middle = start + (stop - start) // period // 2 * period
         low, high = self._offsets[[middle, middle + period]]
         made = self._references[low:high] - middle + period
@@ -383,7 +384,7 @@ class Round:
         return self._calls[reference] if reference >= 0 else self._tokens.things[-1 - reference]
 
     def _thing(self, reference: int) -> Any:
-        """What stands for a call, an input or a constant in the new list."""
+        """The new list's thing in place of a call, an input or a constant."""
         old = self._old(reference)
         if reference < 0 or old in self._made:
             return old if reference < 0 else self._made[old]
@@ -589,14 +590,6 @@ def longest_run(are: np.ndarray) -> tuple[int, int]:
     edges = np.flatnonzero(np.diff(np.r_[False, are, False]))
     runs = [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
     return max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
-
-
-def chained(*parts: Sequence[Any]) -> list[Any]:
-    """Sequences one after the other."""
-    values: list[Any] = []
-    for part in parts:
-        values += part
-    return values
 
 
 def nbytes_of(value: Any) -> int:
