@@ -249,6 +249,12 @@ class Round:
         self._numbers, self._offsets = np.array(numbers), np.array(offsets)
         self._references = np.array(references, np.int64)
         self._outputs = [tokens.places[call] for call in calls_in(program.outputs)]
+        made = np.r_[self._references, np.array(self._outputs, np.int64)]
+        order, counts = np.argsort(made, kind="stable"), np.diff(self._offsets)
+        users = np.r_[
+            np.repeat(np.arange(len(calls)), counts), np.full(len(self._outputs), len(calls))
+        ]
+        self._made_places, self._users = made[order], users[order]
         self._are_loops = np.array([type(call.fun) is TurnLoop for call in calls])
         self._lines = np.cumsum([0, *[len([*all_calls([call])]) for call in calls]])
         self._made: dict[NumpyCall, Any] = {}
@@ -325,12 +331,10 @@ class Round:
     def _with_uses(self, span: Span) -> Iterator[Span]:
         """The span with what is used of it outside; in parts that end where a large value of few
         turns is used, so that not all others are kept."""
-        outside = np.r_[
-            self._references[: self._offsets[span.start]],
-            self._references[self._offsets[span.stop] :],
-            np.array(self._outputs, np.int64),
-        ]
-        used = np.unique(outside[(outside >= span.start) & (outside < span.stop)]) - span.start
+        low, high = np.searchsorted(self._made_places, [span.start, span.stop])
+        users = self._users[low:high]
+        is_outside = (users < span.start) | (users >= span.stop)
+        used = np.unique(self._made_places[low:high][is_outside]) - span.start
         if self._are_loops[span.start + used].any():
             return
         turns, numbers = used // span.period, used % span.period
