@@ -3,10 +3,11 @@
     python tests/fuzz [--programs N] [--seed S] [name ...]
 
 runs the fuzzers that are named, or all: `programs`, `derivatives`, `sizes` and `items` compare
-compiled models with their tape, `batches` the rows of many items with the program of one,
-`objectives` whole graphs with their tapes, `references` compares while what models refer to
-changes, `graphs` and `sums` compare places and grains. It ends with 1 if anything is wrong;
-`--seed S --programs 1` replays the program of the seed that is printed.
+compiled models with their tape, `loops` does so where turns become `for` statements, `batches`
+compares the rows of many items with the program of one, `objectives` whole graphs with their tapes,
+`references` compares while what models refer to changes, `graphs` and `sums` compare places and
+grains. It ends with 1 if anything is wrong; `--seed S --programs 1` replays the program of the seed
+that is printed.
 """
 
 import argparse

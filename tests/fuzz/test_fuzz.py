@@ -23,6 +23,14 @@ ENOUGH = {  # programs in short and at length; of what there must be enough, wha
             and n["gradient compared"] > 0.15 * n["gradient not recorded"]
         ),
     ),
+    "loops": (
+        15,
+        200,
+        lambda n: (
+            n["0 deep"] + n["not recorded"] < n["1 deep"] + n["2 deep"] + n["3 deep"]
+            and n["batches 0 deep"] < n["batches 1 deep"] + n["batches 2 deep"]
+        ),
+    ),
     "sizes": (8, 50, lambda n: 2 * n["shared"] > n["written"]),
     "items": (12, 150, lambda n: n["compared"] > 0.9 * n.total()),
     "references": (20, 300, lambda n: 70 * n["changes"] > 4 * n["calls"]),

@@ -7,7 +7,7 @@ depend on the item stays as it is.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,15 @@ from daskgrad.autodiff.programs.calls import (
     CallList,
     ItemLoop,
     NumpyCall,
+    TurnLoop,
     add_to,
+    all_calls,
+    arguments_of,
     calls_in,
+    chained,
+    constant_of_turn,
     guard,
+    loop_of,
     order_of,
     plus,
     replaced,
@@ -67,6 +73,8 @@ class Batching:
         self.rows: set[NumpyCall] = set()
         self.inputs: list[NumpyCall] = []
         self.place: Any = None
+        self.results: dict[NumpyCall, list[bool]] = {}  # of loops: which have rows
+        self.indices: dict[NumpyCall, NumpyCall] = {}  # of rows, by parameters for an item's
         for number, item in enumerate(program.inputs):
             new = item
             if number in own:
@@ -110,15 +118,19 @@ class Batching:
 
     def add(self, call: NumpyCall) -> None:
         """Makes the batch's call for one call of the item."""
-        self.place = call.place
-        if not self.is_own((call.args, call.kwargs)):
+        self.place, source = call.place, call.args[0] if loop_of(call) else None
+        if source is not None and self.made[source] in self.results:
+            new = self.made[call] = self.emit(operator.getitem, self.new(call.args))
+            self.rows |= {new} if self.results[self.made[source]][call.args[1]] else set()
+        elif not self.is_own((call.args, call.kwargs)):
             args, kwargs = self.new((call.args, call.kwargs))
             self.made[call] = NumpyCall(call.fun, args, kwargs, call.value, call.place)
             self.calls.append(self.made[call])
-        elif call.fun is stay:
-            self.emit(stay_rows, self.new(call.args))
-        elif call.fun is guard:
-            self.emit(guard_rows, self.new(call.args))
+        elif type(call.fun) is TurnLoop:
+            self.made[call] = add_loop(self, call)
+        elif call.fun in OF_ROWS:  # of a loop's turn, there is no value to look at
+            args = self.new(call.args)
+            self.calls.append(NumpyCall(OF_ROWS[call.fun], args, {}, None, call.place))
         else:
             new = self.made[call] = self.new_rows(call)
             self.rows.add(new)
@@ -144,12 +156,98 @@ class Batching:
         parts = list(dict.fromkeys(calls_in((call.args, call.kwargs))))
         are_own = [self.made[part] in self.rows for part in parts]
         rows = [self.made[part] for part in parts]
-        if any([isinstance(x.value, tuple) for x, own in zip(rows, are_own, strict=True) if own]):
+        own = [row.value for row in rows if row in self.rows]
+        if any([isinstance(value, tuple | list) for value in own]):
             raise Unrecordable("a function takes several values of an item at once")
         is_quick = type(call.value) is float
         loop = ItemLoop(call.fun, (call.args, call.kwargs), parts, are_own, is_quick)
         self.calls.append(NumpyCall(loop, rows, {}, stacked([call.value] * EXAMPLES), self.place))
         return self.calls[-1]
+
+
+class BodyBatching(Batching):
+    """The calls of a loop's body; parameters in ``values`` have such rows."""
+
+    def __init__(self, outer: Batching, loop: TurnLoop, values: Mapping[NumpyCall, Any]):
+        self.calls, self.place, self.results, self.indices = [], outer.place, {}, {}
+        parameters = [*[x for x, _ in loop.carried], *loop.rows, *loop.fixed]
+        self.made = {x: NumpyCall(x.fun, (), {}, values.get(x, x.value)) for x in parameters}
+        self.rows = {self.made[x] for x in values}
+        self.count = NumpyCall(None, (), {}, outer.count.value)
+
+
+def add_loop(batch: Batching, call: NumpyCall) -> NumpyCall:
+    """The batch's call for a loop: its body is the batch of the item's body."""
+    loop, passed = call.fun, dict(arguments_of(call))
+    own, count = {x for x, thing in passed.items() if batch.is_own(thing)}, -1
+    while count != len(own):  # from turn to turn
+        count, marked = len(own), set(own)
+        for part in loop.body:
+            if not marked.isdisjoint(calls_in((part.args, part.kwargs))):
+                marked.add(part)
+        own |= {x for x, thing in loop.carried if thing in marked}
+    first, values = [x for x, _ in loop.carried], dict[NumpyCall, Any]()
+    for x, thing in passed.items():
+        if x not in own:
+            passed[x] = batch.new(thing)
+        elif x in loop.rows:
+            passed[x] = sequence_of_rows(thing, batch)
+            values[x], *others = value_of(passed[x])
+            if not all([fits(value, x.value) for value in (values[x], *others)]):
+                raise Unrecordable("rows of a loop's turns have several orders in memory")
+        else:
+            passed[x] = in_order(thing, x.value, batch) if x in first else batch.new(thing)
+            values[x] = value_of(passed[x])
+    inner = BodyBatching(batch, loop, values)
+    for part in loop.body:
+        inner.add(part)
+    nexts = [
+        in_order(thing, x.value, inner) if x in own else inner.new(thing)
+        for x, thing in loop.carried
+    ]
+    indices = {new: indices_of_rows(passed[x]) for x, new in inner.indices.items()}
+    outputs = inner.new(loop.outputs)
+    new = TurnLoop(
+        loop.turns,
+        inner.calls,
+        list(zip([inner.made[x] for x in first], nexts, strict=True)),
+        [*[inner.made[x] for x in loop.rows], *indices],
+        [*[inner.made[x] for x in loop.fixed], inner.count],
+        outputs,
+        loop.lasts,
+    )
+    args = [[passed[x] for x in part] for part in (first, loop.rows, loop.fixed)]
+    args[1] += indices.values()
+    args[2].append(batch.count)
+    value = [
+        value_of(x) if n < loop.lasts else [value_of(x)] * loop.turns for n, x in enumerate(outputs)
+    ]
+    batch.calls.append(NumpyCall(new, args, {}, tuple(value), call.place))
+    batch.results[batch.calls[-1]] = list(map(inner.is_own, loop.outputs))
+    return batch.calls[-1]
+
+
+def in_order(argument: Any, item: Any, batch: Batching) -> Any:
+    """Rows of what a loop carries, in the order in memory of the item's."""
+    rows = batch.repeated(argument)
+    if not fits(rows.value, item) and fits(rows.value, item, in_order=False):
+        rows = batch.emit(np.ascontiguousarray, (rows,))
+    if not fits(rows.value, item):
+        raise Unrecordable("a loop carries rows in several orders in memory")
+    return rows
+
+
+def sequence_of_rows(argument: Any, batch: Batching) -> Any:
+    """A sequence of a loop's values, with rows."""
+    if not isinstance(argument, NumpyCall):
+        return tuple(map(batch.repeated, argument))
+    if not batch.is_own(argument):
+        raise Unrecordable("a loop takes values with rows, and others without")
+    return batch.new(argument)
+
+
+def indices_of_rows(indices: Sequence[Any]) -> tuple:
+    return tuple([(EVERY, *(x if isinstance(x, tuple) else (x,))) for x in indices])
 
 
 def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[ItemLoop]]:
@@ -160,13 +258,14 @@ def batched(program: CallList, own: Sequence[int]) -> tuple[CallList, list[ItemL
         batch.add(call)
     outputs = [None if output is None else batch.repeated(output) for output in program.outputs]
     calls = needed(program._replace(inputs=batch.inputs, calls=batch.calls, outputs=outputs))
-    return calls, [call.fun for call in calls.calls if type(call.fun) is ItemLoop]
+    return calls, [call.fun for call in all_calls(calls.calls) if type(call.fun) is ItemLoop]
 
 
 def fits(rows: Any, item: Any, in_order: bool = True) -> bool:
     """Whether rows have the dtype, shape and order in memory of the item's value."""
-    if isinstance(item, tuple):
-        return isinstance(rows, tuple) and all(map(fits, rows, item))
+    if isinstance(item, tuple | list):
+        is_alike = type(rows) is type(item) and len(rows) == len(item)
+        return is_alike and all(map(fits, rows, item))
     if not isinstance(rows, np.ndarray) or not isinstance(item, NUMBERS):
         return False
     if rows.dtype != np.result_type(item) or rows.shape != (EXAMPLES, *np.shape(item)):
@@ -194,6 +293,7 @@ def stay_rows(rows: Any, kind: Any) -> None:
         raise Diverged
 
 
+OF_ROWS: dict[Any, Callable] = {guard: guard_rows, stay: stay_rows}
 STATEMENTS |= {guard_rows, stay_rows}
 
 # --------------------------------------------------------------------------------- elementwise
@@ -310,6 +410,11 @@ def indexed(call: NumpyCall, batch: Batching) -> Any:
 
 def index_of_rows(index: Any, batch: Batching) -> Any:
     """The index of rows, or None if NumPy would put the axes elsewhere."""
+    if isinstance(index, NumpyCall) and index.fun is constant_of_turn:
+        place = index_of_rows(index.value, batch)
+        if place is None:
+            return None
+        return batch.indices.setdefault(index, NumpyCall(constant_of_turn, (), {}, place))
     if batch.is_own(index):
         return own_index(index, batch)
     parts = index if isinstance(index, tuple) else (index,)
@@ -379,6 +484,11 @@ def joined(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(np.concatenate, (tuple(map(batch.repeated, parts)), axis))
 
 
+@form(chained)
+def chained_rows(call: NumpyCall, batch: Batching) -> Any:
+    return batch.emit(chained, [sequence_of_rows(part, batch) for part in call.args])
+
+
 @form(np.array)
 def array_of(call: NumpyCall, batch: Batching) -> Any:
     parts, *options = call.args
@@ -389,7 +499,12 @@ def array_of(call: NumpyCall, batch: Batching) -> Any:
     return batch.emit(np.stack, (tuple(map(batch.repeated, parts)), 1))
 
 
-OF_ANY = {indexed, array_of, joined}  # forms of calls that take more than arrays
+OF_ANY = {
+    indexed,
+    array_of,
+    joined,
+    chained_rows,
+}  # forms of calls that take more than arrays
 OF_VIEWS = {*OF_ANY, reshaped, turned, diagonal, spread_rows}  # forms that compute nothing
 
 # ------------------------------------------------------------------ products and linear algebra

@@ -40,7 +40,8 @@ class NumpyCall:
         self.place = place
 
     def __repr__(self) -> str:
-        return f"{getattr(self.fun, '__name__', self.fun)}:{np.shape(self.value)}"
+        shape = getattr(self.value, "shape", type(self.value).__name__)
+        return f"{getattr(self.fun, '__name__', type(self.fun).__name__)}:{shape}"
 
 
 class CallList(NamedTuple):
@@ -112,6 +113,62 @@ class ItemLoop:
     parts: Sequence[NumpyCall]
     are_own: Sequence[bool]
     is_quick: bool
+
+
+@dataclass(eq=False)
+class TurnLoop:
+    """Calls that are made ``turns`` times, as a ``for`` statement does.
+
+    Its ``body`` refers to parameters, which are calls without arguments. One that is ``carried``
+    stands in a pair with what it is in the next turn; one of ``rows`` is an entry of a sequence;
+    ``fixed`` ones stay. The loop's arguments are lists of the first carried values, of the
+    sequences, and of what stays. It returns the ``outputs``: the last values of the first
+    ``lasts`` of them, and lists of the values of all turns of the others. An output that nobody
+    takes is ``None``.
+    """
+
+    turns: int
+    body: list[NumpyCall]
+    carried: list[tuple[NumpyCall, Any]]
+    rows: list[NumpyCall]
+    fixed: list[NumpyCall]
+    outputs: list[Any]
+    lasts: int
+
+
+def constant_of_turn() -> None:
+    """The function of a loop's parameter that is a constant in each turn, though not the same."""
+
+
+def loop_of(call: Any) -> TurnLoop | None:
+    """The loop whose result a call takes, if it takes one."""
+    if not isinstance(call, NumpyCall) or call.fun is not operator.getitem:
+        return None
+    source = call.args[0]
+    is_result = isinstance(source, NumpyCall) and type(source.fun) is TurnLoop
+    return source.fun if is_result else None
+
+
+def arguments_of(call: NumpyCall) -> Iterator[tuple[NumpyCall, Any]]:
+    """The parameters of a loop, and what a call passes for them."""
+    loop, (first, rows, fixed) = call.fun, call.args
+    carried = [parameter for parameter, _ in loop.carried]
+    yield from zip([*carried, *loop.rows, *loop.fixed], [*first, *rows, *fixed], strict=True)
+
+
+def chained(*parts: Sequence[Any]) -> list[Any]:
+    """Sequences one after the other."""
+    values: list[Any] = []
+    for part in parts:
+        values += part
+    return values
+
+
+def all_calls(calls: Sequence[NumpyCall]) -> Iterator[NumpyCall]:
+    """Calls, and those in the bodies of loops."""
+    for call in calls:
+        yield call
+        yield from all_calls(call.fun.body) if type(call.fun) is TurnLoop else ()
 
 
 def stacked(results: Sequence[Any]) -> Any:
@@ -350,8 +407,10 @@ def is_masked(call: NumpyCall) -> bool:
 
 def may_raise(call: NumpyCall) -> bool:
     """Whether a call may be an error for other data."""
+    if type(call.fun) is TurnLoop:
+        return any([part.fun in STATEMENTS or may_raise(part) for part in call.fun.body])
     if call.fun is operator.getitem:
-        return next(calls_in(call.args[1:]), None) is not None
+        return any([part.fun is not constant_of_turn for part in calls_in(call.args[1:])])
     is_number = type(call.value) in PYTHONS and call.fun in RAISING
     is_known = isinstance(call.fun, np.ufunc) or call.fun in SHAPED or call.fun in OF_ONE
     return is_number or not is_known or call.fun in FAILING

@@ -21,10 +21,12 @@ from daskgrad.autodiff.programs.calls import (
     CallList,
     ItemLoop,
     NumpyCall,
+    TurnLoop,
     calls_in,
     cut,
     guard,
     kind_of,
+    loop_of,
     plus,
     replaced,
     stacked,
@@ -36,6 +38,8 @@ from daskgrad.autodiff.tape.pickling import TapePickler
 from daskgrad.autodiff.tape.reverse import AutogradTape, arrays_within, trace
 from daskgrad.autodiff.values.carriers import kept_or_made
 from daskgrad.autodiff.values.descriptions import NondeterministicModelError, describe
+
+Line = tuple[str, Any]  # of a program, and its place in the model
 
 MOST_ARRIVED = 256
 MOST_CODES = 1024
@@ -63,7 +67,7 @@ class Program(NamedTuple):
 
     ``examples`` are cotangents, one for each output, or ``None`` if ``backward`` takes none;
     ``seeds`` are the examples without ``None``; ``constants`` are the functions and other objects
-    that the source names; ``nbytes``: of copied arrays among them.
+    that the source names; ``nbytes``: of copied arrays among them; ``steps``: the lines that run.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Program(NamedTuple):
     examples: Sequence[Any]
     constants: Mapping[str, Any]
     seeds: Sequence[Any]
+    steps: int
     nbytes: int
 
     @classmethod
@@ -82,16 +87,17 @@ class Program(NamedTuple):
         source: ProgramText,
         examples: Sequence[Any],
         constants: Mapping[str, Any],
+        steps: int,
         nbytes: int = 0,
     ) -> "Program":
         namespace = namespace_of(source, constants)
         forward, backward = namespace["forward"], namespace["backward"]
         seeds = [example for example in examples if example is not None]
-        return cls(name, source, forward, backward, examples, constants, seeds, nbytes)
+        return cls(name, source, forward, backward, examples, constants, seeds, steps, nbytes)
 
     def __reduce__(self) -> tuple:
         """As text, with its constants; a process that gets many tapes of it makes it once."""
-        parts = self.name, self.source, self.examples, self.constants
+        parts = self.name, self.source, self.examples, self.constants, self.steps
         packed = _packed.get(self.forward)
         if packed is None:
             packed = _packed[self.forward] = pickled(parts)
@@ -167,7 +173,7 @@ class CompiledTape:
     @property
     def steps(self) -> int:
         """The lines of the program, which take the place of the tape's operations."""
-        return self.program.source.text.count("\n")
+        return self.program.steps
 
     def pull_rows(
         self, cotangents: Sequence[Any], asked: Collection[int] = (), is_term: bool = False
@@ -243,7 +249,8 @@ def written(program: CallList, name: str, examples: Sequence[Any]) -> "Program":
     if residuals:
         backward.insert(1, (f"    {writer.spell(tuple(residuals))} = residuals", None))
     source = source_of([*forward, *backward])
-    return Program.of_source(name, source, examples, writer.constants, writer.copied)
+    steps = source.text.count("\n") + writer.more
+    return Program.of_source(name, source, examples, writer.constants, steps, writer.copied)
 
 
 def written_as_one(program: CallList) -> Callable:
@@ -255,8 +262,7 @@ def written_as_one(program: CallList) -> Callable:
     return namespace_of(source, writer.constants)["batch"]
 
 
-def source_of(lines: Sequence[tuple[str, Any]]) -> ProgramText:
-    """The source of lines and their places in the model."""
+def source_of(lines: Sequence[Line]) -> ProgramText:
     texts, places = zip(*lines, strict=True)
     return ProgramText("\n".join(texts), *lines_of_model(places))
 
@@ -275,20 +281,24 @@ def lines_of_model(places: Sequence[Any]) -> tuple[str, tuple[int, ...]]:
 
 
 class Writer:
-    """Writes calls; ``copied``: bytes of copies among the ``constants``."""
+    """Writes calls; ``copied``: bytes of copies among the ``constants``; ``more``: lines that run
+    in later turns of loops."""
 
     def __init__(self) -> None:
         self.constants: dict[str, Any] = {}
-        self.copied = 0
+        self.copied = self.more = 0
         self._names: dict[Any, str] = {}
         self._held: list[Any] = []  # so that no other object gets an identity that is named
         self._count = 0
 
     def name(self, call: NumpyCall) -> str:
         if call not in self._names:
-            self._count += 1
-            self._names[call] = f"v{self._count}"
+            self._names[call] = self._new_name()
         return self._names[call]
+
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
 
     def constant(self, thing: Any) -> str:
         """The name of a constant; each use of a number or a shape has its own, since it may depend
@@ -299,8 +309,7 @@ class Writer:
             name = getattr(thing, "__name__", "c")
             name = f"{name if name.isidentifier() else 'c'}_{len(self._held)}"
             self._names[key], self.constants[name] = name, snapshot(thing)
-            is_copy = self.constants[name] is not thing or type(getattr(thing, "base", 0)) is bytes
-            self.copied += getattr(thing, "nbytes", 0) if is_copy else 0
+            self.copied += nbytes_of_copies(thing, self.constants[name])
         return self._names[key]
 
     def spell(self, thing: Any) -> str:
@@ -324,6 +333,65 @@ class Writer:
         if fun in IN_PLACE:
             return self._change(call)
         return f"{self.name(call)} = {self._text(call)}"
+
+    def _statement(self, call: NumpyCall, indent: str) -> list[Line]:
+        """The lines of a call; a result of a loop has the name that it has there."""
+        if type(call.fun) is TurnLoop:
+            return self._for(call, indent)
+        if loop_of(call) is not None:
+            self._names[call] = self._names[call.args]
+            return []
+        return [(indent + self.line(call), call.place)]
+
+    def _for(self, call: NumpyCall, indent: str) -> list[Line]:
+        """The ``for`` statement of a loop."""
+        loop, (first, rows, fixed), inner = call.fun, call.args, indent + "    "
+        self._names |= {x: self.spell(thing) for x, thing in zip(loop.fixed, fixed, strict=True)}
+        carried = [self.name(parameter) for parameter, _ in loop.carried]
+        begin = [f"{x} = {self.spell(y)}" for x, y in zip(carried, first, strict=True)]
+        turns = "" if rows else self.constant(loop.turns)
+        names, sequences = (", ".join(map(self.spell, part)) for part in (loop.rows, rows))
+        if len(rows) > 1:
+            head = f"for {names} in zip({sequences}):"
+        else:
+            head = f"for {names} in {sequences}:" if rows else f"for _ in range({turns}):"
+        nexts, more = [x for _, x in loop.carried], self.more
+        self._names |= {x: self.name(parameter) for parameter, x in in_place_of_carried(loop)}
+        groups = self._groups(loop.body, inner)
+        staying = {self.name(x) for x in (*loop.fixed, *loop.rows)}
+        live = staying | {self.name(x) for x in calls_in((nexts, loop.outputs))}
+        body = let_go(groups, live, inner, self._names)
+        moves = [(x, y) for x, y in zip(carried, map(self.spell, nexts), strict=True) if x != y]
+        moved = {x for x, _ in moves}
+        end, results = [], set[str]()
+        for number, output in enumerate(loop.outputs):
+            if output is None:
+                continue
+            name = self.spell(output)
+            if number >= loop.lasts:
+                kept = self._new_name()
+                begin.append(f"{kept} = []")
+                end.append(f"{kept}.append({name})")
+                name = kept
+            elif name in moved or not isinstance(output, NumpyCall):
+                end.append(f"{(copy := self._new_name())} = {name}")
+                name = copy
+            results.add(name)
+            self._names[call, number] = name
+        at_once = [(x, y) for x, y in moves if y in carried]
+        one_by_one = [[move] for move in moves if move[1] not in carried]
+        for pairs in [at_once, *one_by_one] if at_once else one_by_one:
+            end.append(" = ".join([", ".join(names) for names in zip(*pairs, strict=True)]))
+        held = {self.name(x) for x in calls_in((nexts, loop.outputs)) if is_held(x.value)}
+        held -= {*carried, *results} | staying
+        end += [f"del {', '.join(sorted(held))}"] if held else []
+        parameters = [*[x for x, _ in loop.carried], *loop.rows]
+        left = sorted({self.name(x) for x in parameters if is_held(x.value)} - results)
+        body += [(inner + text, call.place) for text in end]
+        self.more = more + loop.turns * (self.more - more) + (loop.turns - 1) * len(body)
+        after = [f"del {', '.join(left)}"] if left else []
+        around = [[(indent + text, call.place) for text in part] for part in (begin, [head], after)]
+        return [*around[0], *around[1], *body, *around[2]]
 
     def _change(self, call: NumpyCall) -> str:
         """The statement that changes an array in place; the call gets the array's name."""
@@ -377,28 +445,59 @@ class Writer:
         calls: Sequence[NumpyCall],
         outputs: Sequence[Any],
         residuals: Sequence[NumpyCall] | None = None,
-    ) -> list[tuple[str, Any]]:
-        """The lines of a function, and their places in the model; arrays are let go of after
-        their last use."""
-        pairs = [(self.line(call), call) for call in calls]
+    ) -> list[Line]:
+        """The lines of a function."""
+        groups = self._groups(calls, "    ")
         returned = f"[{', '.join(map(self.spell, outputs))}]"
         if residuals is not None:
             returned += f", {self.spell(tuple(residuals)) if residuals else ()}"
-        seen = set()
-        for call in calls_in([outputs, residuals]):
-            while call.fun in IN_PLACE:  # it has the name of its first argument
-                call = call.args[0]
-            seen.add(self.name(call))
-        lines: list[tuple[str, Any]] = [("", None), (f"    return {returned}", None)]
-        for line, call in reversed(pairs):
-            used = [*calls_in((call.args, call.kwargs)), call]
-            used = [x for x in used if isinstance(x.value, np.ndarray) and x.value.ndim]
-            arrays = {self._names[part] for part in used}
-            last = sorted(arrays - seen)
-            seen |= arrays
-            lines += [(f"    del {', '.join(last)}", call.place)] if last else []
-            lines.append((f"    {line}", call.place))
-        return [(f"def {name}({', '.join(inputs)}):", None), *lines[::-1]]
+        live = set(map(self.name, calls_in([outputs, residuals])))
+        lines = let_go(groups, live, "    ", self._names)
+        head = f"def {name}({', '.join(inputs)}):"
+        return [(head, None), *lines, (f"    return {returned}", None), ("", None)]
+
+    def _groups(self, calls: Sequence[NumpyCall], indent: str) -> list[tuple[list[Line], Any]]:
+        return [(self._statement(call, indent), call) for call in calls]
+
+
+def in_place_of_carried(loop: TurnLoop) -> list[tuple[NumpyCall, NumpyCall]]:
+    """Carried parameters, and calls that may have their names, since they are used no more."""
+    calls = enumerate(loop.body)
+    places = {call: n for n, call in calls if call.fun not in IN_PLACE and not loop_of(call)}
+    last = {x: n for n, call in enumerate(loop.body) for x in calls_in((call.args, call.kwargs))}
+    last |= {x: len(loop.body) for x in calls_in((loop.outputs, [x for _, x in loop.carried]))}
+    last |= {call.args[0]: len(loop.body) for call in loop.body if call.fun in IN_PLACE}
+    pairs, taken = [], set[NumpyCall]()
+    for parameter, x in loop.carried:
+        if x in places and x not in taken and last.get(parameter, -1) <= places[x]:
+            pairs.append((parameter, x))
+            taken.add(x)
+    return pairs
+
+
+def let_go(groups: Sequence[Any], live: set[str], indent: str, names: Mapping) -> list[Line]:
+    """The lines of calls; arrays are let go of after their last use, unless they are ``live``."""
+    lines, seen = list[Line](), set(live)
+    for group, call in reversed(groups):
+        used = [*calls_in((call.args, call.kwargs)), call]
+        arrays = {names[part] for part in used if is_held(part.value)}
+        last = sorted(arrays - seen)
+        seen |= arrays
+        lines += [(f"{indent}del {', '.join(last)}", call.place)] if last else []
+        lines += group[::-1]
+    return lines[::-1]
+
+
+def is_held(value: Any) -> bool:
+    """Whether it takes memory: an array, or the list of a loop's values."""
+    return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def nbytes_of_copies(thing: Any, constant: Any) -> int:
+    if isinstance(thing, tuple):
+        return sum(map(nbytes_of_copies, thing, constant))
+    is_copy = constant is not thing or type(getattr(thing, "base", 0)) is bytes
+    return getattr(thing, "nbytes", 0) if is_copy else 0
 
 
 def snapshot(thing: Any) -> Any:

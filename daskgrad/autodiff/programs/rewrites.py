@@ -21,8 +21,11 @@ from daskgrad.autodiff.programs.calls import (
     STATEMENTS,
     CallList,
     NumpyCall,
+    TurnLoop,
+    arguments_of,
     calls_in,
     cut,
+    loop_of,
     may_raise,
     replaced,
     value_of,
@@ -68,28 +71,75 @@ def rule(*funs: Any) -> Callable:
 
 
 def rewritten(program: CallList, rules: dict[Any, list[Callable]] = RULES) -> CallList:
-    rewriting, made = Rewriting(rules), dict[NumpyCall, Any]()
-    alone = not_shared(program)
-    for call in program.calls:
-        rewriting.is_alone, rewriting.place = call in alone, call.place
-        args, kwargs = replaced((call.args, call.kwargs), made)
-        new = NumpyCall(call.fun, args, kwargs, call.value, call.place)
-        options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
-        is_usual = next(calls_in(options), None) is None  # no axis or shape is data
-        is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
-        made[call] = rewriting.by_rules(new) if is_usual else rewriting.append(new)
-    outputs = replaced(program.outputs, made)
+    rewriting = Rewriting(rules)
+    rewriting.add(program.calls, not_shared(program))
+    outputs = replaced(program.outputs, rewriting.made)
     return needed(program._replace(calls=rewriting.calls, outputs=outputs))
 
 
 class Rewriting:
-    """The ``calls`` of the new list so far."""
+    """The ``calls`` of the new list so far, which stand for others (``made``)."""
 
     def __init__(self, rules: dict[Any, list[Callable]]):
         self._rules = rules
         self.calls: list[NumpyCall] = []
+        self.made: dict[NumpyCall, Any] = {}
         self._known: dict[Any, NumpyCall] = {}
         self.is_alone, self.place = False, None  # of the call that is rewritten
+
+    def add(self, calls: Sequence[NumpyCall], alone: set[NumpyCall]) -> None:
+        """Rewrites calls; ``alone`` has those that are ``not_shared``."""
+        for call in calls:
+            self.is_alone, self.place = call in alone, call.place
+            args, kwargs = replaced((call.args, call.kwargs), self.made)
+            new = NumpyCall(call.fun, args, kwargs, call.value, call.place)
+            options = (new.args[1:] if call.fun in OF_ONE else (), new.kwargs)
+            is_usual = next(calls_in(options), None) is None  # no axis or shape is data
+            is_usual &= not (kwargs and isinstance(call.fun, np.ufunc))  # dtype=, order=
+            if type(call.fun) is TurnLoop:
+                self.calls.append(self._with_body(new, alone))
+                self.made[call] = self.calls[-1]
+            elif loop_of(new) is not None:
+                self.made[call] = self._result(new)
+            else:
+                self.made[call] = self.by_rules(new) if is_usual else self.append(new)
+
+    def _with_body(self, call: NumpyCall, alone: set[NumpyCall]) -> NumpyCall:
+        """A loop with a body that is rewritten."""
+        loop, inner = call.fun, Rewriting(self._rules)
+        known, passed = dict[Any, NumpyCall](), dict[NumpyCall, Any]()
+        for parameter, thing in arguments_of(call):
+            stays = parameter in loop.fixed
+            if stays and not isinstance(thing, NumpyCall):
+                inner.made[parameter] = thing
+                continue
+            is_own = parameter in alone or parameter not in (*loop.fixed, *loop.rows)
+            key = parameter if is_own else (stays, id(thing))
+            if key not in known:
+                known[key] = NumpyCall(parameter.fun, (), {}, parameter.value)
+                passed[known[key]] = thing
+            inner.made[parameter] = known[key]
+        inner.add(loop.body, alone)
+        carried = replaced(loop.carried, inner.made)
+        rows, fixed = (
+            list(dict.fromkeys([inner.made[x] for x in part if inner.made[x] in passed]))
+            for part in (loop.rows, loop.fixed)
+        )
+        outputs = replaced(loop.outputs, inner.made)
+        new = TurnLoop(loop.turns, inner.calls, carried, rows, fixed, outputs, loop.lasts)
+        parts = [x for x, _ in carried], rows, fixed
+        args = [[passed[x] for x in part] for part in parts]
+        return NumpyCall(new, args, {}, call.value, call.place)
+
+    def _result(self, call: NumpyCall) -> Any:
+        """A result of a loop: a constant, or the first of equal results."""
+        (source, number), outputs = call.args, call.args[0].fun.outputs
+        is_last = number < source.fun.lasts
+        if is_last and not isinstance(outputs[number], NumpyCall):
+            return outputs[number]
+        same = range(0 if is_last else source.fun.lasts, number if not self.is_alone else 0)
+        first = next((n for n in same if outputs[n] is outputs[number]), number)
+        return self.append(NumpyCall(call.fun, (source, first), {}, call.value, call.place))
 
     def emit(
         self,
@@ -112,14 +162,18 @@ class Rewriting:
         return self.append(call) if other is None else other
 
     def append(self, call: NumpyCall) -> NumpyCall:
-        makes_new = call.fun in PURE or isinstance(call.fun, np.ufunc)  # the same one each time
-        key = key_of(call) if makes_new and not self.is_alone else None
+        key = key_of(call) if makes_new(call) and not self.is_alone else None
         if key in self._known:
             return self._known[key]
         self.calls.append(call)
         if key is not None:
             self._known[key] = call
         return call
+
+
+def makes_new(call: NumpyCall) -> bool:
+    """Whether a call has the same value each time."""
+    return call.fun in PURE or isinstance(call.fun, np.ufunc)
 
 
 def folded(call: NumpyCall) -> Any:
@@ -139,12 +193,27 @@ def folded(call: NumpyCall) -> Any:
 def not_shared(program: CallList) -> set[NumpyCall]:
     """Calls whose value, or a view of it, is changed in place later, or handed out."""
     alone = set(calls_in(program.outputs))
-    for call in reversed(program.calls):
+    add_not_shared(program.calls, alone)
+    return alone
+
+
+def add_not_shared(calls: Sequence[NumpyCall], alone: set[NumpyCall]) -> None:
+    for call in reversed(calls):
+        if type(call.fun) is TurnLoop:
+            count = -1
+            while count != len(alone):  # from turn to turn
+                count = len(alone)
+                alone.update([x for parameter, x in call.fun.carried if parameter in alone])
+                add_not_shared(call.fun.body, alone)
+            for parameter, thing in arguments_of(call):
+                alone.update(calls_in(thing) if parameter in alone else ())
         if call.fun in IN_PLACE:
             alone.add(call.args[0])
         if call in alone and call.fun in VIEWS:
             alone.update(calls_in(call.args[:1]))
-    return alone
+            loop = loop_of(call)
+            if loop is not None:
+                alone.update(calls_in(loop.outputs[call.args[1]]))
 
 
 def key_of(call: NumpyCall) -> Any:
@@ -161,15 +230,47 @@ def key_of_argument(argument: Any) -> Any:
 
 def needed(program: CallList) -> CallList:
     """The list without calls whose value nobody takes; calls of the model that may raise stay."""
-    wanted = set(calls_in(program.outputs))
-    kept = []
-    is_model = False
-    for call in reversed(program.calls):
+    return program._replace(calls=needed_calls(program.calls, program.outputs))
+
+
+def needed_calls(calls: Sequence[NumpyCall], outputs: Any, is_model: bool = False) -> list:
+    wanted, kept = set(calls_in(outputs)), list[NumpyCall]()
+    for call in reversed(calls):
         is_model = is_model or call.fun is cut
-        if call in wanted or call.fun in STATEMENTS or (is_model and may_raise(call)):
+        if call in wanted or must_stay(call, is_model):
+            if type(call.fun) is TurnLoop:
+                leave_out(call, kept, is_model)
             kept.append(call)
             wanted.update(calls_in((call.args, call.kwargs)))
-    return program._replace(calls=kept[::-1])
+    return kept[::-1]
+
+
+def must_stay(call: NumpyCall, is_model: bool) -> bool:
+    if type(call.fun) is TurnLoop:
+        return any([must_stay(part, is_model) for part in call.fun.body])
+    return call.fun in STATEMENTS or (is_model and may_raise(call))
+
+
+def leave_out(call: NumpyCall, users: Sequence[NumpyCall], is_model: bool) -> None:
+    """Leaves out of a loop what nobody takes."""
+    loop = call.fun
+    taken = {user.args[1] for user in users if loop_of(user) is loop}
+    outputs = [x if number in taken else None for number, x in enumerate(loop.outputs)]
+    wanted, count = set(calls_in(outputs)), -1
+    while count != len(wanted):  # from turn to turn
+        count = len(wanted)
+        wanted.update(calls_in([x for parameter, x in loop.carried if parameter in wanted]))
+        for part in reversed(loop.body):
+            if part in wanted or must_stay(part, is_model):
+                wanted.update(calls_in((part.args, part.kwargs)))
+    carried = [pair for pair in loop.carried if pair[0] in wanted]
+    body = needed_calls(loop.body, (outputs, [x for _, x in carried]), is_model)
+    rows = [parameter for parameter in loop.rows if parameter in wanted]
+    fixed = [parameter for parameter in loop.fixed if parameter in wanted]
+    passed = dict(arguments_of(call))
+    places = [parameter for parameter, _ in carried], rows, fixed
+    call.args = tuple([[passed[parameter] for parameter in part] for part in places])
+    call.fun = TurnLoop(loop.turns, body, carried, rows, fixed, outputs, loop.lasts)
 
 
 # ------------------------------------------------------------------------------------ operators

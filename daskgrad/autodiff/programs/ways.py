@@ -7,13 +7,21 @@ import numpy as np
 
 from daskgrad.autodiff.programs.batches import EXAMPLES, batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
-from daskgrad.autodiff.programs.calls import STATEMENTS, CallList, NumpyCall, calls_in, value_of
+from daskgrad.autodiff.programs.calls import (
+    STATEMENTS,
+    CallList,
+    NumpyCall,
+    all_calls,
+    calls_in,
+    value_of,
+)
 from daskgrad.autodiff.programs.carried import Reads
 from daskgrad.autodiff.programs.counters import Counted
 from daskgrad.autodiff.programs.program import Program, written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.references import recorded_on, require_used
 from daskgrad.autodiff.programs.rewrites import rewritten
+from daskgrad.autodiff.programs.rolling import rolled
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     carried_places,
@@ -89,10 +97,11 @@ def make_batch(
     if not (is_usual and all([g is None or are_like(x, value_of(g)) for x, g in pairs])):
         return None
     calls, loops = batched(item, own)
-    largest = max([getattr(call.value, "nbytes", 0) for call in calls.calls]) // EXAMPLES
+    held = [getattr(call.value, "nbytes", 0) for call in all_calls(calls.calls)]
+    largest = max(held) // EXAMPLES
     size = min(MOST, BATCH_BYTES // max(largest, 1))
     slow = [loop for loop in loops if not loop.is_quick]
-    if size < LEAST or len(slow) > MOST_LOOPS * len(item.calls):
+    if size < LEAST or len(slow) > MOST_LOOPS * len(list(all_calls(item.calls))):
         return None
     names = [getattr(loop.fun, "__name__", "c") for loop in loops]
     return BatchProgram(written_as_one(calls), power_of_two(size), names, [0, 0])
@@ -146,7 +155,7 @@ def recorded_way(
         others = unused(calls)
         outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)
         calls = calls._replace(outputs=outputs, value_count=len(outputs))
-    return rewritten(calls), examples, structures[0], active
+    return rewritten(rolled(calls)), examples, structures[0], active
 
 
 def unused(program: CallList) -> list[NumpyCall]:

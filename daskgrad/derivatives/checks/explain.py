@@ -207,6 +207,7 @@ def require_compiled(model: Model) -> None:
 NUMBERS = (int, float)
 NAME = re.compile(r"\bc_\d+\b")  # of a constant
 SHOWN = (int, tuple, slice)
+MOST_SHOWN = 8  # entries: a tuple of more has a constant for each turn of a loop
 
 
 def lines_of(program: Program) -> list[str]:
@@ -222,11 +223,16 @@ def lines_of(program: Program) -> list[str]:
     }
     source = NAME.sub(lambda match: numbers.get(match[0], match[0]), program.source.text)
     constants = [
-        f"{name} = {value if isinstance(value, SHOWN) else describe(value)}"
+        f"{name} = {value if is_shown(value) else describe(value)}"
         for name, value in program.constants.items()
         if not callable(value) and name not in numbers
     ]
     return [source, *constants]
+
+
+def is_shown(constant: Any) -> bool:
+    is_long = isinstance(constant, tuple) and len(constant) > MOST_SHOWN
+    return isinstance(constant, SHOWN) and not is_long
 
 
 def numbers_of(leaves: Sequence[Any]) -> tuple[int | None, ...]:
