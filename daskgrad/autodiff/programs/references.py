@@ -71,8 +71,8 @@ class Referred:
 def kept(
     residuals: tuple, watch: References, fun: Any, values: Sequence[Any]
 ) -> tuple[tuple, Referred]:
-    """Residuals of a program, whatever happens to the references among them: small ones are copied,
-    and nobody writes into others."""
+    """Residuals of a program that stay as they are: small references among them are copied, and
+    nobody writes into others."""
     owners = {id(owner_of(value)) for value in values if type(value) is np.ndarray}
     parts, arrays = list(residuals), []
     for number, part in enumerate(parts):
@@ -100,7 +100,7 @@ def kind_of_reference(value: Any) -> Any:
 
 @lru_cache(MOST_READERS)
 def reader_of(ways: Sequence[tuple]) -> Callable[[Any], list[Any]]:
-    """A function that reads what is at the ends of ways, which start at its argument."""
+    """A function that reads the things at the ends of ways, which start at its argument."""
     names: dict[tuple, str] = {(): "fun"}
     lines: list[str] = []
 
@@ -270,7 +270,7 @@ class Remade:
         self._before.append((old, made, made.copy()))
 
     def hand_back(self) -> None:
-        """Adds to the counters of the things themselves what the function has counted."""
+        """Adds the counts of the function to the counters of the things themselves."""
         for old, made, before in self._before:
             for key, number in items_of(made):
                 first = before[key] if type(number) is NotedInt else number

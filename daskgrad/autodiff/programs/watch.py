@@ -218,7 +218,7 @@ class References:
         return self.impurity
 
     def _follow_passed(self, functions: Sequence[types.FunctionType]) -> None:
-        """Follows functions that are arguments; what they refer to goes with them."""
+        """Follows functions that are arguments; their references go with them."""
         key, passed = object(), self._passed
         together: Any = tuple(functions)
         inner = References(together, self.left, not self._stops, self.ran, outer=self, route=None)
@@ -543,7 +543,7 @@ class References:
         return None
 
     def _follow_cache(self, cache: Any, name: str) -> None:
-        """Follows what a function of ``functools.cache`` has returned: as long as there is nothing
+        """Follows the results of a function of ``functools.cache``: as long as there is nothing
         else, it does not run."""
         self._elements += 2 * cache.cache_info().currsize
         parts, place = parts_and_table(cache)
