@@ -273,8 +273,8 @@ def names_of(op: dis.Instruction) -> Sequence[Any]:
 
 
 def target_of(body: Sequence[dis.Instruction], number: int) -> dis.Instruction:
-    """The instruction that loads the object of which another one sets an attribute, or one that it
-    is an attribute of."""
+    """The instruction that loads an object whose attribute another one sets, or that holds this
+    object."""
     place, name = number - 1, body[number].argval
     if body[place].opname == "SWAP":  # ``a.b += c``
         while place > 0 and (body[place].opname != "COPY" or body[place + 1].argval != name):
