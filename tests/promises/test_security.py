@@ -268,6 +268,7 @@ UNPICKLED = {  # module -> what it loads, and why that came over Dask's own chan
     "autodiff.libraries.torch": "a model's function: `autodiff.models.model` calls it",
     "autodiff.libraries.by_hand": "a model's function: `autodiff.models.model` calls it",
     "autodiff.programs.program": "the program that it wrote itself of a model's calls",
+    "autodiff.programs.references": "names and keys of things, as text that it wrote itself",
     "autodiff.programs.backend": "a model's function, by autograd's backend",
     "autodiff.models.model": "a model's function: part of a task, or of a parcel",
     "autodiff.models.failures": "what it has just pickled, to see if another process can load it",

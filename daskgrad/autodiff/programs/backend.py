@@ -130,7 +130,7 @@ def programs_of(base: Any, maker: "Key", key: tuple, make: Callable[[], Programs
     if known.nbytes:
         known.functions.add(base)
         if is_new:
-            entries = list(_here.items())
+            entries = _here.copy().items()  # others go meanwhile
             unused = [(k, e.nbytes) for k, e in entries if e.nbytes and not e.functions]
             drop_oldest_bytes(_here, unused)
     return known.programs

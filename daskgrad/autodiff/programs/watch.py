@@ -61,7 +61,7 @@ MOST_INPUTS = 4096  # that are no arguments
 KINDS = "fciub"  # of dtypes
 INPUTS = {np.ndarray, float, complex, np.float64, np.float32, np.complex128}
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...), object)
+PLAIN = (bool, int, float, complex, str, bytes, slice, range, type(None), type(...))
 DATES = (datetime.date, datetime.datetime, datetime.timedelta)
 OF_NUMPY = (np.generic, np.dtype, np.ufunc)
 MISSING = object()
@@ -406,7 +406,8 @@ class References:
         is_over = self._stops and self.impurity is not None
         is_constant = kind in PLAIN or (isinstance(thing, OF_NUMPY) and kind is not np.void)
         is_constant &= not (kind is np.ufunc and is_of_users(thing))
-        is_constant |= kind in DATES or thing is types.SimpleNamespace  # which cannot change
+        is_constant |= kind in DATES or kind is object
+        is_constant |= thing is types.SimpleNamespace  # which cannot change
         if is_constant or is_over:
             return
         self._reach(thing, route)
