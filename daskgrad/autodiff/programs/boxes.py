@@ -287,7 +287,7 @@ class RecordingSparse(Hiding, SparseBox):
     __slots__ = ()
 
 
-class RecordingBox(Hiding, ArrayBox):
+class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
     """A box whose calls are recorded, and whose value is for the recorder alone."""
 
     __slots__ = ()

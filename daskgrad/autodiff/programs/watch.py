@@ -261,7 +261,8 @@ class References:
 
     def _lift(self, owner: Any, kind: str, key: Any, value: Any, route: Route | None) -> bool:
         """Whether a part of a thing is an input, which is read at each call."""
-        if route is None or not is_input(value, self.least):
+        is_full = len(self.inputs) == MOST_INPUTS
+        if route is None or is_full or not is_input(value, self.least):
             return False
         end = (*route, Step(id(owner), kind, key))
         if way_of(end) in self.constants and getattr(value, "nbytes", 0) <= self.left:
@@ -271,8 +272,6 @@ class References:
         if place not in self._numbers:
             self._numbers[place] = len(self.inputs)
             self.inputs.append(end)
-        if len(self.inputs) > MOST_INPUTS:
-            self._refuse(f"it refers to more than {MOST_INPUTS} arrays")
         return True
 
     def knows(self, path: Path) -> bool:

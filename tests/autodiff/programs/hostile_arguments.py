@@ -237,7 +237,7 @@ ARGUMENTS = {
         strided,
     ),
     "isinstance of a float": Hostile(of_float, PROGRAM, late(2.0, 4.0)),
-    "the type of a float": Hostile(by_type, ERROR, late(2.0, 4.0)),
+    "the type of a float": Hostile(by_type, PROGRAM, late(2.0, 4.0)),
     "the order of a dict": Hostile(
         lambda x, data: np.sum(x) * next(iter(data.values())),
         PROGRAM,
@@ -267,7 +267,7 @@ ARGUMENTS = {
         PROGRAM,
         alternating(*np.array(["a", "b"])),
     ),
-    "an enum": Hostile(lambda x, c: np.sum(x) * c.value, TAPE, alternating(*Colour)),
+    "an enum": Hostile(lambda x, c: np.sum(x) * c.value, PROGRAM, alternating(*Colour)),
     "a subclass of float, boxed": Hostile(
         lambda x, a: (a * 2.0) * np.sum(x), PROGRAM, alternating(Odd(2.0), Odd(5.0))
     ),

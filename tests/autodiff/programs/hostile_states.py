@@ -129,6 +129,7 @@ def count():
 
 
 SEEN |= {
+    "a long list": Hostile(lambda x: np.sum(x) * many[7], before=at_place(many, 7)),
     "a large array": Hostile(lambda x: np.sum(x) * large[7], before=at_place(large, 7)),
     "a large array of a class": Hostile(
         lambda x: np.sum(x) * Wide.large[7], before=at_place(large, 7)
@@ -138,7 +139,6 @@ UNSEEN = {
     "an attribute by name": Hostile(
         lambda x: np.sum(x) * unseen(), ERROR, before=at_last(set_unseen)
     ),
-    "a long list": Hostile(lambda x: np.sum(x) * many[7], ERROR, before=at_place(many, 7)),
     "a container of another kind": Hostile(
         lambda x: np.sum(x) * listed[0], ERROR, before=at_place(listed, 0)
     ),
