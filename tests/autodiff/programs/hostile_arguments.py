@@ -9,7 +9,7 @@ from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
-from hostile_models import ERROR, LATE, PROGRAM, TABLE, TAPE, Hostile, error_if, late, rows
+from hostile_models import LATE, PROGRAM, TABLE, TAPE, Hostile, error_if, late, rows
 
 
 def factor(x, matrix):
