@@ -87,7 +87,7 @@ class AttachedUse:
         self._dropped: dict[Attachment, Sequence[str]] = {}
         self.sums = sums  # with stand-ins for the arrays that workers have
         self.versions: list[AttachedVersion] = []
-        self.kept: set[int] = set()  # the sums of which workers keep cotangents, by their numbers
+        self.kept: set[int] = set()  # numbers of sums whose cotangents workers keep
         sent = [field for spread_sum in sums for field in spread_sum.sent]
         fields = [field for field in sent if isinstance(field, Elsewhere)]
         self._are_here = not fields

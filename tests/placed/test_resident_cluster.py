@@ -230,7 +230,7 @@ def test_cotangents_that_a_worker_kept_before_it_died_in_a_later_attempt(
 
 
 def stopped_at(gate, client, call):
-    """The result of a call, a worker of which waits at a gate until it hears that it may stop."""
+    """The result of a call; one of its workers waits at a gate until it hears that it may stop."""
 
     def has_heard(dask_worker):
         return any(getattr(plugin, "_over", ()) for plugin in dask_worker.plugins.values())

@@ -91,8 +91,8 @@ class Code(NamedTuple):
     modules come from elsewhere; ``counters``: attributes and globals that it counts up; ``asked``:
     attributes that ``hasattr`` asks for; ``classes``: globals that are asked alone whether
     something is an instance; ``identities``: names and paths of things with which ``is`` compares;
-    ``set``: attributes that it sets, and those of ``others`` than an
-    object that is being made.
+    ``set``: attributes that it sets; ``others``: the ones that do not belong to an object that is
+    being made.
     """
 
     attributes: frozenset[str]

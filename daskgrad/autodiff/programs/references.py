@@ -45,10 +45,15 @@ GONE = (AttributeError, LookupError, TypeError, ValueError)  # of a route
 def references_of(fun: Any, watch: References) -> list[Any] | None:
     """The arrays and numbers to which a function refers that are inputs; None if one is there no
     more."""
-    if not watch.inputs:
+    count = len(watch.inputs)
+    if not count:
         return []
+    known, read = watch.reader
+    if known != count:  # arguments have led to others
+        read = reader_of(tuple(map(way_of, watch.inputs)))
+        watch.reader = count, read
     try:
-        values = reader_of(tuple(map(way_of, watch.inputs)))(fun)
+        values = read(fun)
     except GONE:
         return None
     return values if INPUTS.issuperset(map(type, values)) else None
@@ -121,11 +126,11 @@ def reader_of(ways: Sequence[tuple]) -> Callable[[Any], list[Any]]:
     return namespace["read"]
 
 
-def with_references(layout: FlatArguments, arrays: Sequence[Any]) -> FlatArguments:
-    """The arguments of a call, and the arrays to which its function refers."""
-    if not arrays:
+def with_references(layout: FlatArguments, values: Sequence[Any]) -> FlatArguments:
+    """The arguments of a call, and the arrays and numbers to which its function refers."""
+    if not values:
         return layout
-    leaves, places = [*layout.leaves, *arrays], [*layout.places, *[None] * len(arrays)]
+    leaves, places = [*layout.leaves, *values], [*layout.places, *[None] * len(values)]
     return layout._replace(leaves=leaves, places=places)
 
 
@@ -157,9 +162,8 @@ class Folded(Unrecordable):
 
 
 def require_used(calls: CallList, watch: References, first: int) -> None:
-    """Raises ``Folded`` if a call takes nothing but references, none of which has changed yet, and
-    that are small enough to be compared; ``first``: the number of the first of them among the
-    inputs."""
+    """Raises ``Folded`` if a call takes nothing but references that have not changed yet, and are
+    small enough to be compared; ``first``: the number of the first of them among the inputs."""
     if watch.least != SMALL:
         return
     inputs = calls.inputs[first : len(calls.inputs) - calls.seed_count]
@@ -251,9 +255,10 @@ class Remade:
     def _object(self, thing: Any) -> Any:
         kind: Any = type(thing)
         is_module = isinstance(thing, types.ModuleType)
-        made = object.__new__(kind) if not (is_module or kind is types.SimpleNamespace) else None
-        if made is None:
-            made = types.ModuleType(thing.__name__) if is_module else types.SimpleNamespace()
+        if is_module:
+            made: Any = types.ModuleType(thing.__name__)
+        else:
+            made = kind() if kind is types.SimpleNamespace else object.__new__(kind)
         self._made[id(thing)] = made
         for name, part in getattr(thing, "__dict__", {}).items():
             vars(made)[name] = self._part(thing, "attribute", name, part)

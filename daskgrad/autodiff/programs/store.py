@@ -206,11 +206,6 @@ class Programs:
 
     # -------------------------------------------------------------------------------- signatures
 
-    def entry(self, fun: Callable, signature: Signature | None) -> Entry | None:
-        """The entry of a signature; None if its calls are left to the tape."""
-        self.look_at(fun)
-        return self.known_entry(signature)
-
     def look_at(self, fun: Callable, again: bool = False) -> None:
         """Drops all programs if a reference of the function has changed. Other threads compile
         nothing before all is known."""

@@ -365,7 +365,7 @@ OBJECTS = {
     "dataclasses with a default": Row(makes_dataclasses("default")),
     "dataclasses with a factory": Row(makes_dataclasses("factory")),
     "objects that count": Row(counts_its_steps(False)),
-    "objects that count, one of which lives on": Row(counts_its_steps(True), False),
+    "objects that count, and one lives on": Row(counts_its_steps(True), False),
     "frozen dataclasses that set more": Row(makes_frozen(set_plainly)),
     "frozen dataclasses that set by a variable": Row(makes_frozen(set_by_a_variable), False),
     "frozen dataclasses that set another's": Row(makes_frozen(set_another), False),
@@ -391,7 +391,7 @@ OBJECTS = {
 
 
 def of_members(changed):
-    """Members of an enumeration, one of which changes."""
+    """Members of an enumeration; one changes."""
 
     def make():
         class Loss(enum.Enum):
@@ -543,7 +543,7 @@ def of_two_dtypes(n):
 
 
 def of_one_or_another(ask):
-    """``ask(thing, other)`` compares with one of two things, one of which has equals."""
+    """``ask(thing, other)`` compares with one of two things; one has equals."""
 
     def make():
         first, second = [2.0], [2.0]
@@ -1190,7 +1190,7 @@ OTHERS = {
 STYLES = {**OBJECTS, **IDENTITIES, **CACHES, **OUTER, **MISSING, **OTHERS}
 # one call leaves something for the next, and several calls of an evaluation come in any order
 OF_ORDER = {
-    *("objects that count, one of which lives on", "frozen dataclasses that set another's"),
+    *("objects that count, and one lives on", "frozen dataclasses that set another's"),
     *("an object that is made once", "an object that is always given"),
     *("an object that is made again", "objects that are kept"),
     *("an attribute that is set to what it was", "an attribute that is set to something else"),
