@@ -16,8 +16,6 @@ from hypothesis import settings
 from schedulers import SCHEDULERS, use_scheduler
 from waiting import SLOW, Clock, Gate
 
-from daskgrad.autodiff.values import clock as package_clock
-
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("ci")
 
@@ -67,9 +65,7 @@ def random():
 def clock(monkeypatch):
     """The package's clock in this process, which stands still until the test moves it."""
     clock = Clock()
-    for name in ("seconds", "thread_seconds", "processor_seconds"):
-        monkeypatch.setattr(package_clock, name, clock.seconds)
-    monkeypatch.setattr(package_clock, "preemptions", lambda: 0)
+    clock.replace(monkeypatch)
     return clock
 
 

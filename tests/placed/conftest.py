@@ -2,6 +2,7 @@
 
 import pytest
 from distributed import Client, LocalCluster
+from waiting import Clock
 
 
 @pytest.fixture(scope="module")
@@ -10,6 +11,14 @@ def local_cluster():
     options = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(n_workers=2, processes=False, **options) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def time_stands_still_for_fixtures():
+    """What a fixture of a module evaluates is measured, too, and decides where tests run."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        Clock().replace(monkeypatch)
+        yield
 
 
 @pytest.fixture(autouse=True)

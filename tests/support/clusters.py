@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections import Counter
 
 import dask
 from distributed import Client, LocalCluster
@@ -101,11 +102,11 @@ def free_port():
 
 
 def tasks_run(client):
-    """How many tasks the scheduler has had run; blocks that are moved are none."""
+    """How many tasks the scheduler has had run, by name; blocks that are moved are none."""
 
     def count(dask_scheduler):
-        prefixes = dask_scheduler.task_prefixes.values()
-        return sum([prefix.state_counts["processing"] for prefix in prefixes])
+        prefixes = dask_scheduler.task_prefixes.items()
+        return Counter({name: prefix.state_counts["processing"] for name, prefix in prefixes})
 
     return client.run_on_scheduler(count)
 
