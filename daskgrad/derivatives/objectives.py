@@ -42,7 +42,7 @@ from daskgrad.graph.stopping import StopGradient
 from daskgrad.graph.sum_of_nodes import SumNode
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.item_sum import ReductionNode
-from daskgrad.sums.sources import Source
+from daskgrad.sums.zipping import reason_against
 from daskgrad.tasks import observers
 from daskgrad.tasks.clients import is_in_line
 from daskgrad.tasks.observers import Evaluated
@@ -50,7 +50,6 @@ from daskgrad.tasks.settings import may_compile
 
 UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
-MOST_ITEMS = 64  # of a sum: more belong to batches
 PACKAGE = ("_operator", "daskgrad.")  # modules of the functions of the package's models
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
@@ -237,12 +236,8 @@ class RecordedObjective:
                 raise Unrecordable(f"it has the node {node.name!r}, a {type(node).__name__}")
             if node.model is not None:
                 require_compiled(node)
-            if type(node) is ReductionNode:
-                kinds = {type(source) for source in node.items.sources}
-                items = node.items
-                count = len(items.firsts) if items.slices else sum(items.sizes)
-                if kinds != {Source} or count > MOST_ITEMS:
-                    raise Unrecordable(f"the sum over {node.name!r} has other or many items")
+            if type(node) is ReductionNode and not node.items.fit_a_program:
+                raise Unrecordable(reason_against(node.name))
 
 
 class RecordedValue(RecordedObjective):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from daskgrad.autodiff.models.as_called import eager_tape
 from daskgrad.autodiff.models.model import Model, Operator, inside_model
+from daskgrad.autodiff.programs.whole import refuse
 from daskgrad.autodiff.values.addition import ADDITIONS, add_anew, pairwise
 from daskgrad.autodiff.values.descriptions import describe, require_choice
 from daskgrad.autodiff.values.protection import USED_UP, protect
@@ -26,6 +27,7 @@ from daskgrad.sums.zipping import (
     drawn_in,
     holds_nodes,
     nested_part,
+    reason_against,
     side_by_side,
     terms_of,
 )
@@ -261,9 +263,8 @@ def add_up(
     require_grainsize(grainsize)
     require_choice(summation, ADDITIONS, "summation")
     is_zip = isinstance(items, Zip)
-    leaves, _ = flatten((side_by_side(items), shared))
     # a sum with a node belongs to an inner derivative, and is recorded
-    if inside_model() and not any([isinstance(leaf, Node) for leaf in leaves]):
+    if inside_model() and not holds_node_leaf((side_by_side(items), shared)):
         require_plain_additions(summation)
         parts = [nested_part(part, argument) for part in side_by_side(items)]
         numbered = enumerate(terms_of(parts, is_zip, slices, grainsize))
@@ -276,6 +277,10 @@ def add_up(
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
     return sum([call(model, (term, *shared), {}) for term in terms], summation, name)
+
+
+def holds_node_leaf(tree: Any) -> bool:
+    return any([isinstance(leaf, Node) for leaf in flatten(tree)[0]])
 
 
 def count_of(items: Any) -> Any:
@@ -304,6 +309,8 @@ def reduction(model: Model, items: Items, shared: tuple, is_zip: bool, summation
         if type(source) is Source:
             require_no_node_in(source.items, f"the items of model {model.name!r}")
             require_no_iterators(source.items, model.name)
+    if not items.fit_a_program:
+        refuse(reason_against(model.name))
     template = (None,) * len(items.sources) if is_zip else None
     tape = eager_tape()
     if tape is not None:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from daskgrad.autodiff.models.as_called import LargeArrays, eager_tape, taken_items
+from daskgrad.autodiff.programs.items import ItemList
 from daskgrad.autodiff.tape.boxes import TAPE_BOXES, ArrayBox
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
-from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, usual_leaves
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.cutting import as_block, as_items, as_slice, describe_items
@@ -51,7 +52,7 @@ class Source:
     objects: Sequence[Any] = ()
 
     def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
-        if variable is None:
+        if variable is None and eager_tape() is None:  # else it is summed now
             items, self.large, self.objects = taken_items(
                 items, "an array among the items of a sum"
             )
@@ -329,11 +330,14 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
 
 
 def are_usual(items: Sequence[Any]) -> bool:
-    """Whether items are leaves of the usual types, or tuples of them, and none is computed."""
-    leaves = usual_leaves(items)
-    if leaves is None or eager_tape() is None:
-        return leaves is not None
-    return TAPE_BOXES.isdisjoint(map(type, leaves))
+    """Whether the leaves of items are of the usual types, and none is computed."""
+    if type(items) is not ItemList:
+        kinds = set(map(type, items))
+    elif items.facts is None:
+        return False
+    else:
+        kinds = items.facts.types
+    return kinds <= LEAF_TYPES and (eager_tape() is None or kinds.isdisjoint(TAPE_BOXES))
 
 
 def holds_node(tree: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgrad.autodiff.models.failures import Partition
 from daskgrad.autodiff.models.model import inside_model
-from daskgrad.autodiff.values.elsewhere import Elsewhere
+from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
 from daskgrad.graph.nodes import Node, OnlyItems
 from daskgrad.sums.block_tasks import First
 from daskgrad.sums.cutting import (
@@ -94,6 +94,14 @@ def zip(*collections: Any) -> Zip:
     return zipped
 
 
+MOST_TERMS = 64  # in a program: more belong to batches
+
+
+def reason_against(name: str) -> str:
+    """Why an evaluation with a sum over other items is no program."""
+    return f"the sum over {name!r} has other or many items"
+
+
 class Items:
     """The items of a sum: sources that are cut at the same places.
 
@@ -115,6 +123,12 @@ class Items:
         self.firsts: Sequence[First] = (
             starts if self.is_counted else [Partition(start, item) for start in starts]
         )
+
+    @property
+    def fit_a_program(self) -> bool:
+        """Whether an evaluation that sums them may be one program, with each term in it."""
+        count = len(self.firsts) if self.slices else self.count
+        return count <= MOST_TERMS and {Source}.issuperset(map(type, self.sources))
 
     @cached_property
     def counts(self) -> list[int]:
@@ -187,6 +201,9 @@ class Items:
 
         After the last run no blocks are held, as a graph may have many sums.
         """
+        are_all = (start, stop) == (0, len(self.firsts))
+        if are_all and not self.slices and {Source}.issuperset(map(type, self.sources)):
+            return [brought_here(source.items) for source in self.sources]
         runs = [blocks[start:stop] for blocks in self._blocks]
         if stop == len(self.firsts):
             self.__dict__.pop("_blocks", None)  # another thread may have done so

@@ -16,6 +16,7 @@ from probes import functions_run
 import daskgrad as dg
 from daskgrad.autodiff.programs import recording
 from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.derivatives.objectives import RecordedObjective
 from daskgrad.tasks import clients
 
 random = np.random.default_rng(4)
@@ -335,3 +336,24 @@ def test_how_many_calls_a_shortcut_costs(monkeypatch):
         gradient(X)
     names = functions_run(gradient, X)
     assert len(names) <= 20, names  # some are of the watch
+
+
+@pytest.mark.parametrize("count", [64, 65])
+def test_objectives_with_many_items_are_not_recorded(count, monkeypatch):
+    """Their models go in batches, and a recording would run each item on the tape."""
+    recordings, evaluated = [], RecordedObjective.evaluated
+
+    def counted(self, *args):
+        recordings.append(args)
+        return evaluated(self, *args)
+
+    monkeypatch.setattr(RecordedObjective, "evaluated", counted)
+    items = list(random.normal(size=(count, 5)))
+    gradient = dg.value_and_grad(lambda x: dg.map_sum(squared, items, x))
+    for _ in range(40):
+        gradient(X)
+    assert bool(recordings) == (count == 64)
+    del items[1:]
+    for _ in range(40):
+        gradient(X)
+    assert recordings

@@ -5,7 +5,7 @@ many items. The first batch is compared with the item's program, row by row, and
 then with the tape.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,38 +13,30 @@ import numpy as np
 
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.counters import count_up, counting
-from daskgrad.autodiff.programs.purity import is_plain_class
-from daskgrad.autodiff.programs.references import memory_of, refers_to_others
+from daskgrad.autodiff.programs.items import Column, ItemRun, Kind, kind_of_item
+from daskgrad.autodiff.programs.references import refers_to_others
 from daskgrad.autodiff.programs.signatures import (
     Signature,
     are_same,
-    in_order,
-    is_carried,
-    is_leaf_class,
-    kind_in_item,
     opened_origins,
-    order_within,
     signature_of,
     sort_of_leaf,
     taken_apart,
 )
 from daskgrad.autodiff.programs.store import Entry, Programs
-from daskgrad.autodiff.programs.watch import References, slots_of
+from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way, make_batch
 from daskgrad.autodiff.rules.declaration import Diverged
-from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock, TracedCall
+from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.autodiff.values.trees import LEAF, unflatten
 
 AT_A_TIME = 32  # results that are held, where items go one by one
 RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
 SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
-NESTED = 2  # containers in the items' containers that are taken apart together
 TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
-Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field of an item
-Kind = tuple[tuple[Any, ...], ...]  # a key of items: one program serves all that have it
 Part = tuple[np.ndarray, np.ndarray, list[Any]]  # places in a run, values, gradients
 Run = list[Result | Pending | None] | TermRun
 
@@ -106,7 +98,7 @@ class KnownItems:
         group, entry = self.look_up(block, start)
         is_in_batches = self.goes_in_batches(block, start)
         stop = min(start + (group.most if is_in_batches else AT_A_TIME), block.count)
-        items = ItemRun(block, start, stop, self._looks)
+        items = ItemRun(block, start, stop, self._looks, is_in_batches)
         kinds = [(places, *self.look_up(block, start + places[0])) for places in items.kinds()]
         parts: list[Part] = []
         for places, group, entry in kinds if is_in_batches else ():
@@ -123,6 +115,8 @@ class KnownItems:
         for places, group, entry in kinds:
             for place in places:
                 if place < count and results[place] is None:
+                    if is_in_batches:  # it may have got another shape since it was known
+                        group, entry = self.look_up(block, start + place)
                     results[place] = group.result(entry, items, place) or Pending(entry)
         return results
 
@@ -173,107 +167,6 @@ def side_by_side(parts: Sequence[Part], count: int) -> TermRun | None:
             if rows is not None:
                 rows[places] = some
     return run
-
-
-class ItemRun:
-    """Consecutive items of a block, field by field."""
-
-    def __init__(self, block: TracedBlock, start: int, stop: int, looks: bool):
-        self.block, self.start, self.count = block, start, stop - start
-        self.columns = [Column(field[start:stop], looks) for field in block.fields]
-
-    def kinds(self) -> Iterable[Sequence[int]]:
-        """The places of the items of each kind, which has keys of its own."""
-        keys = [keys for column in self.columns for keys in column.keys]
-        if not keys:
-            return [range(self.count)]
-        kinds: dict[Any, list[int]] = {}
-        for place, key in enumerate(keys[0] if len(keys) == 1 else zip(*keys, strict=True)):
-            kinds.setdefault(key, []).append(place)
-        return kinds.values()
-
-    def call(self, place: int) -> tuple[TracedCall, Sequence[Any]]:
-        """The call on the item at a place, and its traced arrays."""
-        return self.block.call(self.start + int(place))
-
-
-class Column:
-    """One field of consecutive items, leaf by leaf; ``keys`` tell the items' kinds apart."""
-
-    def __init__(self, items: Any, looks: bool):
-        self.keys: list[list[Any]] = []
-        self._leaves: list[Any] = [items]
-        self._flats: list[Any] = []
-        if isinstance(items, np.ndarray):
-            is_whole = items.dtype.kind in "biu" and (items.ndim > 1 or not looks)
-            if is_whole or items.dtype.kind in "fc":
-                return
-            items = list(items)  # constants
-        columns = columns_of(items)
-        if columns is not None:
-            self._leaves = columns
-            self.keys = [keys for keys in [keys_of(leaves, looks) for leaves in columns] if keys]
-        else:
-            self._flats = list(map(taken_apart, items))
-            self.keys = [[kind_of_item([flat], looks) for flat in self._flats]]
-
-    def leaf(self, place: int, number: int) -> Any:
-        """The leaf of that number of the item at a place."""
-        return self._flats[place][0][number] if self._flats else self._leaves[number][place]
-
-    def rows(self, places: np.ndarray, number: int) -> np.ndarray:
-        """The leaves of that number of some items of one kind, side by side."""
-        leaves = None if self._flats else self._leaves[number]
-        if isinstance(leaves, np.ndarray):
-            are_all = len(places) == places[-1] - places[0] + 1
-            return leaves[places[0] : places[-1] + 1] if are_all else leaves[places]
-        return np.array([self.leaf(place, number) for place in places.tolist()])
-
-
-def columns_of(items: Sequence[Any], depth: int = 0) -> list[Any] | None:
-    """The leaves of items, a column for each number, if the items are leaves, or tuples, dicts or
-    objects of one structure, that hold leaves or a few more of these; None for others."""
-    kinds = set(map(type, items))
-    if all(map(is_leaf_class, kinds)):
-        return [items]
-    columns: Any = None
-    kind, *others = kinds
-    if others or depth > NESTED:
-        return None
-    is_tuple = kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    if is_tuple and len(set(map(len, items))) == 1:
-        columns = list(zip(*items, strict=True))
-    elif kind is dict or (is_plain_class(kind) and not slots_of(kind)):
-        dicts = items if kind is dict else list(map(vars, items))
-        names, *rest = set(map(tuple, dicts))
-        order: Any = None if rest else in_order(names) if kind is dict else names
-        columns = order and [[item[name] for item in dicts] for name in order]
-    parts = [columns_of(column, depth + 1) for column in columns or ()]
-    return None if None in parts else [leaves for part in parts for leaves in part or ()] or None
-
-
-def keys_of(leaves: Sequence[Any], looks: bool) -> list[Any]:
-    """A key of each leaf's kind; none if all leaves have one kind."""
-    kinds = set(map(type, leaves))
-    (kind, *others) = kinds
-    if kind in (float, np.float64) and not others:
-        return []
-    if not others and kind is not np.ndarray and is_carried(kind_in_item(leaves[0], looks)):
-        return []
-    keys = [memory_of(x) if type(x) is np.ndarray else kind_in_item(x, looks) for x in leaves]
-    return [] if keys.count(keys[0]) == len(keys) else keys
-
-
-def kind_of_item(flat: Flat, looks: bool, kind: Callable = kind_in_item) -> Kind:
-    """A key of an item; ``kind`` is that of a leaf."""
-    return tuple(
-        [
-            (None, b"", kind(leaves[0], looks))  # as most are; its hash takes less time
-            if structure is LEAF
-            else (structure, order_within(structure), *[kind(leaf, looks) for leaf in leaves])
-            for leaves, structure in flat
-        ]
-    )
 
 
 class ItemGroup:

@@ -8,7 +8,9 @@ all exceptions, and makes the comparisons.
 import datetime
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -47,6 +49,27 @@ FAILED = object()
 PLAIN_LEAVES = (np.number, np.bool_, *TEXT, datetime.date, datetime.timedelta, enum.Enum)
 MOST_KINDS = 256  # of arguments of one function
 LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
+
+
+_reasons: ContextVar[list[str] | None] = ContextVar("against a program", default=None)
+
+
+def refuse(reason: str) -> None:
+    """Says that the evaluation that runs cannot be one program, so that nobody tries."""
+    reasons = _reasons.get()
+    if reasons is not None:
+        reasons.append(reason)
+
+
+@contextmanager
+def hearing_reasons() -> Iterator[list[str]]:
+    """The reasons against a program that an evaluation gives, in a list that it fills."""
+    reasons: list[str] = []
+    token = _reasons.set(reasons)
+    try:
+        yield reasons
+    finally:
+        _reasons.reset(token)
 
 
 class Unusual(Exception):
@@ -140,6 +163,8 @@ class Whole(Programs):
         ``out``: arrays for the second part of the result, the gradient; ``watch``: has seen no
         change just now; ``note`` hears which program gave the result.
         """
+        if self.is_cold or self.impurity is not None:
+            return self._unseen(otherwise)
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
         try:
@@ -171,13 +196,11 @@ class Whole(Programs):
                     return otherwise()
                 if result is not None:
                     return result if out is None else (result[0], out)
-        if self.is_cold or self.impurity is not None:
-            return self._unseen(otherwise)
         if entry is not None and entry.refusal and entry.watch is self.watch:
             return otherwise()
         ways = 0 if entry is None else len(entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
-        with self._path_of(entry) as path:
+        with self._path_of(entry) as path, hearing_reasons() as reasons:
             with self._expecting_names():
                 result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
         seconds = clock.processor_seconds() - begin
@@ -194,6 +217,9 @@ class Whole(Programs):
         entry = None if known is None else self.finest(known.entry, leaves)
         if known is None or entry is None:
             return result
+        if reasons:
+            entry.refusal = reasons[0]
+            return result
         outputs = flatten(result)[0]
         if is_compared and entry.ways:
             by_program = self._by_program(entry, known.inputs(leaves), is_counted=False)
@@ -205,6 +231,14 @@ class Whole(Programs):
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = with_references(fun.layout(args), leaves[count:])
             self._count(fun.recorded(least), entry, lambda: layout, outputs, None, seconds, path)
+        return result
+
+    def _unseen(self, call: Callable[[], Any]) -> Any:
+        cold = self._cold
+        with hearing_reasons() as reasons:
+            result = super()._unseen(call)
+        if reasons:
+            self._cold = cold  # calls that cannot be programs bring none nearer
         return result
 
     def _by_program(

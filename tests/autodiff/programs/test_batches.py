@@ -270,9 +270,9 @@ def test_results_that_are_held_are_bounded(monkeypatch):
     monkeypatch.setattr(blocks, "RUN_BYTES", 40 * P.nbytes)
     counts, make = [], blocks.ItemRun.__init__
 
-    def counted(self, block, start, stop, looks):
+    def counted(self, block, start, stop, *others):
         counts.append(stop - start)
-        make(self, block, start, stop, looks)
+        make(self, block, start, stop, *others)
 
     monkeypatch.setattr(blocks.ItemRun, "__init__", counted)
     made = dg.delayed(misfit, compile=True)
