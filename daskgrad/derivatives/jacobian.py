@@ -22,7 +22,7 @@ from daskgrad.derivatives.inputs import (
     require_differentiable,
     warn_of_independent,
 )
-from daskgrad.derivatives.matrices import blocks, submatrices
+from daskgrad.derivatives.matrices import as_scipy, blocks, submatrices
 from daskgrad.derivatives.objectives import Objective, RecordedObjective
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
 from daskgrad.derivatives.vjp import HeldForwardPass
@@ -110,14 +110,15 @@ def jacobian(
     if sparse:
         imported("scipy.sparse", "scipy", "a sparse Jacobian is SciPy's")
 
-    objective = Objective(RecordedJacobian, fun, name, argnums, is_integer(argnums))
-    may_be_program = mode == "auto" and not sparse
+    objective = Objective(RecordedJacobian, fun, name, argnums, is_integer(argnums), sparse)
 
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        arguments = objective.positional(args, kwargs) if may_be_program else None
+        arguments = objective.positional(args, kwargs) if mode == "auto" else None
         if arguments is None:
-            return by_graph(*args, **kwargs)
-        return objective.call(arguments, lambda: by_graph(*args, **kwargs))
+            matrices = by_graph(*args, **kwargs)
+        else:
+            matrices = objective.call(arguments, lambda: by_graph(*args, **kwargs))
+        return as_scipy(matrices) if sparse else matrices
 
     def by_graph(*args: Any, **kwargs: Any) -> Any:
         recorded = RecordedFunction(fun, name, argnums, args)
@@ -142,7 +143,8 @@ def jacobian(
 
 
 class RecordedJacobian(RecordedObjective):
-    """A Jacobian by the Jacobians of the models; option: whether it is of one argument."""
+    """A Jacobian by the Jacobians of the models; options: whether it is of one argument, and
+    whether it is sparse."""
 
     derivative = "Jacobian"
     has_value = False
@@ -157,10 +159,10 @@ class RecordedJacobian(RecordedObjective):
         if dual is None:
             raise Unrecordable("products along the whole graph are quicker")
         arguments = [args[number] for number in numbers]
-        (is_bare,) = self.objective.options
+        is_bare, sparse = self.objective.options
         argument = arguments[0] if is_bare else tuple(arguments)
         require_one_kind(dual.value, argument, name)
-        return blocks(dual, argument, False)
+        return blocks(dual, argument, sparse)
 
 
 def independent_of(graph: Graph, variables: Sequence[Variable]) -> list[str]:

@@ -5,11 +5,18 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+import optree
 
 from daskgrad.autodiff.models.duals import Dual
 from daskgrad.autodiff.values.cotangents import is_differentiable
-from daskgrad.autodiff.values.slopes import as_matrix, dense_block, full_array, sparse_block
-from daskgrad.autodiff.values.trees import flatten
+from daskgrad.autodiff.values.slopes import (
+    SparseRows,
+    as_matrix,
+    dense_block,
+    full_rows,
+    sparse_block,
+)
+from daskgrad.autodiff.values.trees import NAMESPACE, flatten
 from daskgrad.autodiff.values.vectors import entries
 
 
@@ -23,7 +30,7 @@ def submatrices(
     """A tree of trees of submatrices, from the rows of a matrix, each with the argument's leaves.
 
     ``are_columns``: ``rows`` are the columns, each with the value's leaves. ``sparse``: submatrices
-    are SciPy's arrays, with all entries.
+    are ``SparseRows``, with all entries.
     """
     outer, inner = flatten(value)[0], flatten(argument)[0]
     runs = list(pairwise(accumulate(map(entries, inner if are_columns else outer), initial=0)))
@@ -37,15 +44,13 @@ def submatrices(
             matrix = np.ascontiguousarray(stack).reshape(shape)
         else:  # an empty leaf has no rows
             matrix = np.zeros(shape, np.result_type(outer[i] if are_columns else inner[j]))
-        return (
-            full_array(matrix.reshape(np.size(outer[i]), np.size(inner[j]))) if sparse else matrix
-        )
+        return full_rows(matrix.reshape(np.size(outer[i]), np.size(inner[j]))) if sparse else matrix
 
     return tree_of_blocks(value, argument, submatrix)
 
 
 def blocks(dual: Dual, argument: Any, sparse: bool) -> Any:
-    """A tree of trees of submatrices, from a value with its slopes."""
+    """A tree of trees of submatrices, from a value with its slopes; ``sparse``: ``SparseRows``."""
     outer, inner = flatten(dual.value)[0], flatten(argument)[0]
     slopes = flatten(dual.tangents[0])[0]
     runs = list(pairwise(accumulate(map(entries, inner), initial=0)))
@@ -72,4 +77,18 @@ def tree_of_blocks(value: Any, argument: Any, block: Callable[[int, int], Any]) 
 
     return outer_tree.unflatten(
         [row(i) if is_differentiable(leaf) else None for i, leaf in enumerate(outer)]
+    )
+
+
+def as_scipy(tree: Any) -> Any:
+    """A tree with SciPy's arrays in the places of ``SparseRows``."""
+
+    def is_sparse(part: Any) -> bool:
+        return type(part) is SparseRows
+
+    def converted(leaf: Any) -> Any:
+        return leaf.as_scipy() if is_sparse(leaf) else leaf
+
+    return optree.tree_map(
+        converted, tree, is_leaf=is_sparse, none_is_leaf=True, namespace=NAMESPACE
     )

@@ -6,6 +6,7 @@ must be plainly pure and run in the calling thread: there nobody could tell the 
 
 import dis
 import inspect
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ from daskgrad.tasks.settings import may_compile
 
 UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
+ORDINARY = 32  # times a program's time that the ordinary way may take, for small models
 PACKAGE = ("_operator", "daskgrad.")  # modules of the functions of the package's models
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
@@ -167,7 +169,8 @@ class Objective:
 
 
 class RecordedObjective:
-    """An objective that records a call; ``context``: BLAS's setting for that; ``name`` and
+    """An objective that records a call; ``context``: BLAS's setting for that; ``longest``: the
+    seconds that a program may take, since threads would run its models side by side; ``name`` and
     ``calls`` of its models: for observers.
 
     ``derivative``: what ``results`` returns; unless it ``has_value``, a program computes what
@@ -182,6 +185,7 @@ class RecordedObjective:
         self.daskgrad_pushed = objective.daskgrad_pushed
         self.takes_others = objective.takes_others
         self.context: Any = None
+        self.longest = math.inf
         self.name = objective.name
         self.calls: Counter[str] = Counter()
 
@@ -229,8 +233,10 @@ class RecordedObjective:
         seconds = seconds_in_line(graph)
         if not seconds:
             raise Unrecordable("it may take no time in the calling thread")
-        if not (graph.is_chain or self._seconds < seconds):
-            raise NotYet("it takes longer than it may in the calling thread")
+        if not graph.is_chain:
+            self.longest = seconds
+            if self._seconds > ORDINARY * seconds:
+                raise NotYet("it takes longer than it may in the calling thread")
         for node in graph.order:
             if type(node) not in NODES:
                 raise Unrecordable(f"it has the node {node.name!r}, a {type(node).__name__}")

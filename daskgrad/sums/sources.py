@@ -52,7 +52,10 @@ class Source:
     objects: Sequence[Any] = ()
 
     def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
-        if variable is None and eager_tape() is None:  # else it is summed now
+        is_recorded = eager_tape() is None  # else it is summed now
+        if is_recorded and type(items) is ItemList:
+            items = list(items)
+        if is_recorded and variable is None:
             items, self.large, self.objects = taken_items(
                 items, "an array among the items of a sum"
             )

@@ -229,6 +229,6 @@ def whole_programs(gradient):
     programs = objective_of(gradient)._find()
     entries = list(programs._entries.values())
     return [way for entry in entries for way in entry.ways], [
-        programs.impurity or programs.impurity_of_path,
+        programs.impurity or programs.impurity_of_path or programs.reason,
         *[entry.refusal for entry in entries],
     ]

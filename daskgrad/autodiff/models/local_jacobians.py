@@ -178,15 +178,17 @@ class LocalCall:
         matrices = []
         for place in self._places:
             leaf = self._outputs[place]
-            dense = np.zeros((count, np.size(leaf)), np.result_type(leaf))
+            dtype, rows = np.result_type(leaf), []
             for row in range(np.size(leaf)):
                 cotangents: list[Any] = [None] * len(self._outputs)
                 (cotangents[place],) = unit([leaf], row)
+                slopes: Any = np.zeros(count, dtype)
                 for (matrix, local), pulled in zip(parts, tape.pull(cotangents), strict=True):
                     if pulled is not None:
                         terms = matrix.values * np.ravel(pulled)[matrix.rows]
-                        dense[:, row] += np.bincount(local, terms, count)
-            matrices.append(dense)
+                        slopes = (slopes + np.bincount(local, terms, count)).astype(dtype)
+                rows.append(slopes)
+            matrices.append(np.stack(rows, axis=1) if rows else np.zeros((count, 0), dtype))
         return matrices
 
 

@@ -480,7 +480,11 @@ class Programs:
             if called:
                 return called
             with np.errstate(all="ignore"), way.context or nullcontext():
+                start = clock.processor_seconds()
                 results, residuals = way.program.forward(*inputs_of(layout, signature))
+                if clock.processor_seconds() - start > getattr(fun, "longest", math.inf):
+                    entry.patience = min(2 * entry.patience, LONGEST)
+                    return None
                 pulled = way.program.pull_examples(residuals)
                 middle = clock.thread_seconds()
                 examples = way.program.examples

@@ -140,6 +140,8 @@ class Whole(Programs):
     ordinary way of so many seconds.
     """
 
+    reason: str | None = None  # why the latest call could not be a program, though nobody looked
+
     def _start(self, watch: References | None) -> None:
         super()._start(watch)
         self._known: dict[Any, KnownArguments | None] = {}
@@ -163,7 +165,7 @@ class Whole(Programs):
         ``out``: arrays for the second part of the result, the gradient; ``watch``: has seen no
         change just now; ``note`` hears which program gave the result.
         """
-        if self.is_cold or self.impurity is not None:
+        if self._cold or self.impurity is not None:
             return self._unseen(otherwise)
         leaves: list[Any] = []
         storage: Sequence[Any] | None = None
@@ -239,6 +241,7 @@ class Whole(Programs):
             result = super()._unseen(call)
         if reasons:
             self._cold = cold  # calls that cannot be programs bring none nearer
+        self.reason = reasons[0] if reasons else None
         return result
 
     def _by_program(

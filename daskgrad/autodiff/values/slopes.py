@@ -1,7 +1,7 @@
 """Slopes: a value's derivatives by the entries of a function's arguments, as a sparse matrix."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -136,23 +136,32 @@ def with_zeros(values: Any, places: tuple[np.ndarray, ...], shape: tuple[int, ..
     return np.concatenate([values, np.zeros(1, values.dtype)])[order]
 
 
-def sparse_block(slopes: Slopes, first: int, last: int) -> Any:
-    """The columns as a sparse array of SciPy's, by rows, with each entry of the structure."""
+class SparseRows(NamedTuple):
+    """A sparse matrix: row n has the values from ``starts[n]`` to ``starts[n + 1]``."""
+
+    values: Any
+    columns: np.ndarray
+    starts: np.ndarray
+    width: int
+
+    def as_scipy(self) -> Any:
+        from scipy import sparse  # here: most programs do not need it
+
+        shape = len(self.starts) - 1, self.width
+        return sparse.csr_array((self.values, self.columns, self.starts), shape=shape)
+
+
+def sparse_block(slopes: Slopes, first: int, last: int) -> SparseRows:
+    """The columns from ``first`` to ``last``, with each entry of the structure."""
     is_within = (first <= slopes.columns) & (slopes.columns < last)
     counts = np.bincount(slopes.rows[is_within], minlength=len(slopes.ends))
+    starts = np.concatenate([[0], np.cumsum(counts)])
     columns = slopes.columns[is_within] - first
-    return array_of_scipy(slopes.values[is_within], columns, np.cumsum(counts), last - first)
+    return SparseRows(slopes.values[is_within], columns, starts, last - first)
 
 
-def full_array(dense: np.ndarray) -> Any:
-    """An array of two axes as one of SciPy's, with all entries."""
+def full_rows(dense: np.ndarray) -> SparseRows:
+    """An array of two axes, with all entries."""
     rows, columns = dense.shape
-    ends = columns * np.arange(1, rows + 1)
-    return array_of_scipy(dense.ravel(), np.tile(np.arange(columns), rows), ends, columns)
-
-
-def array_of_scipy(values: np.ndarray, columns: np.ndarray, ends: np.ndarray, width: int) -> Any:
-    from scipy import sparse  # here: most programs do not need it
-
-    starts = np.concatenate([[0], ends])
-    return sparse.csr_array((values, columns, starts), shape=(len(ends), width))
+    starts = columns * np.arange(rows + 1)
+    return SparseRows(dense.ravel(), np.tile(np.arange(columns), rows), starts, columns)

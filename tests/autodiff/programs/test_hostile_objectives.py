@@ -3,6 +3,7 @@
 import collections
 import gc
 import itertools
+import math
 import random as python_random
 import sys
 import threading
@@ -26,6 +27,8 @@ from test_hostile_models import MODELS, SHORT
 
 import daskgrad as dg
 from daskgrad.autodiff.models import blas
+from daskgrad.autodiff.programs import store
+from daskgrad.derivatives import objectives
 
 X = np.linspace(-1.0, 1.0, 5)
 
@@ -495,6 +498,30 @@ def test_what_takes_longer_than_it_may_here_is_left_to_threads_until_it_is_quick
             gradient(X)
     assert not whole_programs(gradient)[0]
     for _ in range(16):  # the machine was busy
+        gradient(X)
+    assert whole_programs(gradient)[0]
+
+
+def test_a_program_that_takes_too_long_is_tried_ever_more_seldom(monkeypatch):
+    """The ordinary way may take longer than the program: only a run of it tells."""
+    monkeypatch.setattr(objectives, "ORDINARY", math.inf)
+    made, make = [], store.make_way
+
+    def counted(*args):
+        made.append(make(*args))
+        return made[-1]
+
+    monkeypatch.setattr(store, "make_way", counted)
+    gradient = dg.value_and_grad(lambda x: square(x) + wave(x) + 1.0)
+    with dask.config.set({"daskgrad.inline.seconds": 1e-9}):
+        for _ in range(8):
+            gradient(X)
+        made.clear()
+        for _ in range(400):
+            gradient(X)
+    assert not whole_programs(gradient)[0]
+    assert 1 <= len(made) <= 8
+    for _ in range(1000):
         gradient(X)
     assert whole_programs(gradient)[0]
 
