@@ -33,7 +33,7 @@ def mount(client: Client) -> str:
     Raises
     ------
     TypeError
-        if ``client`` is not a ``distributed.Client``.
+        if ``client`` is not a ``distributed.Client``, or is an asynchronous one.
     ModuleNotFoundError
         if Bokeh is not installed where the scheduler runs (``pip install "daskgrad[dashboards]"``).
     RuntimeError
@@ -45,6 +45,12 @@ def mount(client: Client) -> str:
     """
     if not isinstance(client, Client):
         raise TypeError(f"dg.dashboards.mount takes a distributed.Client; found {describe(client)}")
+    if client.asynchronous:
+        raise TypeError(
+            "dg.dashboards.mount takes no asynchronous client; call it in another thread with a "
+            "client of its own, Client(address), or start the scheduler with "
+            "--preload daskgrad.dashboards"
+        )
     client.register_plugin(RecorderPlugin())
     client.register_plugin(CountingPlugin())
     of_clients.setdefault(client, ClientObserver(client))

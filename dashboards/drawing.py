@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from daskgrad.dashboards.palette import channels, shade
-from daskgrad.tasks.keys import key_parts, known_name
+from daskgrad.dashboards.palette import channels, hue_of, shade
+from daskgrad.tasks.keys import dashboard_name, key_parts, known_name
 
 SEVERAL = 60  # tasks; of a larger graph, tasks with one model, result and inputs are one box
 BACK = ("backward", "cotangent")  # the stages of the backward graph
@@ -100,9 +100,9 @@ def stage_of(box: Box) -> str:
 
 
 def hues_of(boxes: Mapping[int, Box]) -> dict[str, int]:
-    """The number of each model's hue."""
-    models = dict.fromkeys([box.model for box in boxes.values()])
-    return {model: hue for hue, model in enumerate(models)}
+    """The number of each model's hue, as on pages."""
+    models, hues = sorted({box.model for box in boxes.values()}), dict[str, int]()
+    return {model: hue_of(dashboard_name(model), hues) for model in models}
 
 
 def numbered(

@@ -15,7 +15,14 @@ from tornado.ioloop import PeriodicCallback
 from daskgrad.autodiff.models import pullbacks
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.descriptions import imported
-from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
+from daskgrad.dashboards.recorder import (
+    BlockCost,
+    CallRecord,
+    MemorySample,
+    Recorder,
+    Row,
+    Task,
+)
 from daskgrad.tasks.keys import calls_in, dashboard_name, key_parts, known_name
 from daskgrad.tasks.observers import TOPIC, Ran
 from daskgrad.tasks.plugins import take_away
@@ -24,12 +31,14 @@ PLANNED = 100_000  # tasks that are remembered until they are forgotten
 
 
 class TaskPlan(NamedTuple):
-    """A task before it runs; a backward task pulls back the forward task ``source``."""
+    """A task before it runs; a backward task pulls back the forward task ``source``. ``items``: the
+    first item of a block of a sum, or step of a loop, and how many there are."""
 
     stage: str
     model: str
     evaluation: str
     source: Hashable
+    items: tuple[int, int] | None
 
 
 class Feed:
@@ -46,18 +55,24 @@ class Feed:
     def plan(self, graph: Iterable[tuple[Any, Sequence[Any]]]) -> None:
         """The tasks of one graph that will run: their keys, and the keys of their inputs."""
         known = [(key, parts, inputs) for key, inputs in graph if (parts := key_parts(key))]
+        known.sort(key=lambda entry: entry[0][2])  # as the program made them, not as a set has them
         latest = max([parts.evaluation for _, parts, _ in known], default="")
         by_evaluation: dict[str, list[Any]] = {}
+        firsts: Counter[str] = Counter()
         for key, (stage, model, evaluation), inputs in known:
             if stage == "value":
                 evaluation = latest
             source = None
             if stage == "backward":
                 source = next((key for key in inputs if is_of_stage(key, "forward")), None)
-            self.planned[key] = TaskPlan(stage, model, evaluation, source)
+            items = None
+            if stage == "forward" and len(key) > 3 and (count := calls_in(key, stage)):
+                items = firsts[model], count
+                firsts[model] += count
+            self.planned[key] = TaskPlan(stage, model, evaluation, source, items)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
         drop_oldest(self.planned, PLANNED)
-        for model in {parts.model for _, parts, _ in known}:
+        for model in sorted({parts.model for _, parts, _ in known}):
             self.recorder.learn_name(model, known_name(model))
         for evaluation, tasks in by_evaluation.items():
             self.recorder.plan(evaluation, tasks)
@@ -73,15 +88,17 @@ class Feed:
         has_failed: bool = False,
     ) -> None:
         """A planned task that ran."""
-        stage, model, evaluation, source = self.planned[key]
+        stage, model, evaluation, source, items = self.planned[key]
         where = (worker, thread, start, stop, nbytes, has_failed)
         self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
+        if items is not None and not has_failed:
+            self.recorder.add_block_cost(model, BlockCost(*items, stop - start, worker))
 
     def add_local(self, task: Ran, process: str) -> None:
         """A task that ran in a process without workers, or a sum that workers evaluated for it."""
         if task.key not in self.planned:
             return
-        stage, model, evaluation, _ = self.planned[task.key]
+        stage, model, evaluation, *_ = self.planned[task.key]
         when, record = (
             (task.thread, task.start, task.stop),
             self.recorder.evaluations.get(evaluation),
@@ -95,6 +112,13 @@ class Feed:
         else:  # the workers tell what it took
             self.recorder.end_task(Task(task.key, stage, model, evaluation, "all workers", *when))
         del self.planned[task.key]
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Planned tasks that will not run in a process without workers."""
+        for key in keys:
+            plan = self.planned.pop(key, None)
+            if plan is not None:
+                self.recorder.drop_task(plan.evaluation)
 
 
 def is_of_stage(key: Hashable, stage: str) -> bool:

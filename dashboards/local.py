@@ -9,7 +9,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,13 +55,17 @@ class LocalObserver(Observer):
         with self._lock:
             self._feed.add_local(task, f"process {task.process}")
 
+    def dropped(self, keys: Iterable[Hashable]) -> None:
+        with self._lock:
+            self._feed.drop(keys)
+
     def evaluated(self, evaluation: Evaluated) -> None:
         """An evaluation within no ``record`` belongs to a run with the function's name."""
         name, recorder = evaluation.name, self.recorder
         with self._lock:
             if evaluation.calls is not None:
                 self._add_program(evaluation)
-            is_recorded = RunObserver in map(type, observers.observers)
+            is_recorded = RunObserver in map(type, observers.present())
             if evaluation.value is not None and not is_recorded:
                 row = self._rows.next(evaluation, recorder.begin)
                 recorder.add_rows(name, name, recorder.begin, (row,))
@@ -196,7 +200,7 @@ class RunObserver(Observer):
             row = self._rows.next(evaluation, self.run.start)
             self.run.add(row)
             self._unsent.append(row)
-            for observer in observers.observers:
+            for observer in observers.present():
                 observer.recorded(self.id, self.run.name, self.run.start, row)
             if clock.seconds() - self._sent > SEND_EVERY:
                 self._send()
@@ -230,8 +234,8 @@ def record(name: str) -> Iterator[RunRecord]:
 
     The page *Descent* of a cluster that ``dg.dashboards.mount`` was called for shows it live, and
     ``dg.report`` draws it. Yields the run: ``run.shown`` are its rows, every one up to 2,048, then
-    every second, fourth ... one. A run counts calls of ``dg.value_and_grad`` and ``dg.grad``, in
-    all threads.
+    every second, fourth ... one. A run counts calls of ``dg.value_and_grad`` and ``dg.grad``: of
+    its own thread, and of threads that have no run of their own, such as a pool's.
 
     Raises
     ------

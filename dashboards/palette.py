@@ -1,10 +1,15 @@
 """Palette: the colours of models and stages, in pages, reports, progress and pictures.
 
-A model has a hue, and a stage a shade of it: forward light, backward dark. The hues, of which three
-are Okabe and Ito's, stay apart for the colour-blind in light and dark shades.
+A model has a hue, by its name, and a stage a shade of it: forward light, backward dark. The hues
+are taken from Okabe and Ito's, and from Tol's, which stay apart for the colour-blind.
 """
 
-HUES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#6B6B6B")
+import zlib
+
+HUES = (
+    *("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B8860B", "#6B6B6B"),
+    *("#56B4E9", "#882255", "#117733", "#332288", "#CC6677", "#8B5A2B"),
+)
 SHADES = {  # how much white (> 0) or black (< 0) is mixed into a hue
     "value": 0.72,
     "forward": 0.45,
@@ -23,6 +28,16 @@ def shade(number: int, stage: str) -> str:
     hue = channels(HUES[number % len(HUES)])
     mixed = [round(channel + (target - channel) * abs(amount)) for channel in hue]
     return "#{:02X}{:02X}{:02X}".format(*mixed)
+
+
+def hue_of(model: str, hues: dict[str, int]) -> int:
+    """The number of a model's hue, which ``hues`` gets: by its name in keys, or the next that no
+    other model has, as long as there is one."""
+    if model not in hues:
+        first = zlib.crc32(model.encode()) % len(HUES)
+        order = [*range(first, len(HUES)), *range(first)]
+        hues[model] = next((n for n in order if n not in hues.values()), first)
+    return hues[model]
 
 
 def channels(colour: str) -> list[int]:

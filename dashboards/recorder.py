@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from daskgrad.autodiff.values import descriptions
 from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.tasks.keys import calls_in, dashboard_name, key_parts
 from daskgrad.tasks.observers import Evaluated
@@ -63,7 +64,8 @@ class CallRecord(NamedTuple):
 
 
 class BlockCost(NamedTuple):
-    """Seconds of a block of items in the latest call; its first item, and how many it has."""
+    """Seconds of a block of items, or of a loop's steps, in the latest call or task; the first of
+    them, and how many there are."""
 
     first: int
     items: int
@@ -156,7 +158,8 @@ class EvaluationRecord:
 
     @property
     def is_done(self) -> bool:
-        return self.done + self.failed + self.dropped >= self.total
+        """Whether it is over; a failed one is, though the scheduler may yet cancel other tasks."""
+        return self.failed > 0 or self.done + self.dropped >= self.total
 
     def node(self, key: Hashable) -> GraphNode | None:
         return None if self.nodes is None else self.nodes.get(key)
@@ -240,6 +243,7 @@ class Recorder:
         self.task_count = self.evaluation_count = 0
         self.call_count = self.calls_added = 0  # direct calls, and records of them
         self.version = 0
+        self.end = ""  # the error with which the program ended
 
     @property
     def is_empty(self) -> bool:
@@ -342,10 +346,14 @@ class Recorder:
         seconds: Sequence[float],
     ) -> None:
         """The seconds of a worker's blocks in a call; the last block may have fewer items."""
-        blocks = self._costs_of(model).blocks
         numbers = [number for start, stop in runs for number in range(start, stop)]
         for number, spent in zip(numbers, seconds, strict=True):
-            blocks[number] = BlockCost(number * block_items, block_items, spent, worker)
+            first = number * block_items
+            self.add_block_cost(model, BlockCost(first, block_items, spent, worker))
+
+    def add_block_cost(self, model: str, block: BlockCost) -> None:
+        blocks = self._costs_of(model).blocks
+        blocks[block.first] = block
         drop_oldest(blocks, BLOCKS)
 
     # ---- memory, runs and names
@@ -362,6 +370,12 @@ class Recorder:
         for row in rows:
             record.add(row)
         self.version += 1
+
+    def note_end(self, error: BaseException) -> None:
+        """Notes the error with which a recorded program ended, and when."""
+        lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+        words = " ".join([line.strip().split("\n")[0] for line in lines[:2]])
+        self.end = f"ended after {descriptions.seconds(time.time() - self.begin)} with {words}"
 
     def end_evaluations(self) -> None:
         """Forgets the evaluations that are not done: nobody runs their tasks any more."""

@@ -67,8 +67,10 @@ def task_events(recorder: Recorder) -> Iterator[Event]:
         if source is not None:
             start = places[source.worker, source.thread]
             arrow = {"name": "pullback", "cat": "flow", "id": number}
-            yield {**arrow, **start, "ph": "s", "ts": micro(source.start, recorder)}
-            yield {**arrow, **place, "ph": "f", "bp": "e", "ts": micro(task.start, recorder)}
+            begin = micro(source.start, recorder)
+            end = max(begin, micro(task.start, recorder))  # Dask guesses how far clocks differ
+            yield {**arrow, **start, "ph": "s", "ts": begin}
+            yield {**arrow, **place, "ph": "f", "bp": "e", "ts": end}
 
 
 def call_events(recorder: Recorder) -> Iterator[Event]:
@@ -117,14 +119,15 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
     ``trace`` is a JSON file in Chrome's trace event format, which https://ui.perfetto.dev opens.
 
     The trace has the latest 20,000 tasks one by one, the time line the latest 4,000. Yields the
-    ``Recorder``; its attributes hold the same numbers after the context.
+    ``Recorder``; its attributes hold the same numbers after the context. A context that ends with
+    an error, or is interrupted, has a report, too, which tells of the error.
 
     Raises
     ------
     TypeError
         if a path is neither a string nor a path.
-    FileNotFoundError
-        if the folder of a file does not exist.
+    OSError
+        at the start, if a file cannot be written: its folder does not exist, or it is one itself.
     ModuleNotFoundError
         if Bokeh is not installed (``pip install "daskgrad[dashboards]"``).
 
@@ -147,25 +150,31 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
 
     recorder = Recorder()
     client = active_client()
-    with observed_by(LocalObserver(recorder)):
-        with contextlib.nullcontext() if client is None else recorded(client, recorder):
-            try:
-                yield recorder
-            finally:
-                for wait in () if client is None else observers.late_events:
-                    wait(client)
+    try:
+        with observed_by(LocalObserver(recorder)):
+            with contextlib.nullcontext() if client is None else recorded(client, recorder):
+                try:
+                    yield recorder
+                finally:
+                    for wait in () if client is None else observers.late_events:
+                        wait(client)
+    except BaseException as error:
+        recorder.note_end(error)
+        raise
+    finally:
         paths[0].write_text(report_page(recorder, paths[0].stem), encoding="utf-8")
         if trace is not None:
             paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
 
 
 def require_path(path: Any) -> pathlib.Path:
-    """The path of a file that can be written."""
+    """The path of a file that can be written; an empty one is there from now on."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"dg.report takes the path of a file; found {describe(path)}")
     file = pathlib.Path(path)
     if not file.absolute().parent.is_dir():
         raise FileNotFoundError(f"dg.report cannot write {file}: its folder does not exist")
+    file.open("a").close()
     return file
 
 
@@ -173,8 +182,10 @@ def require_path(path: Any) -> pathlib.Path:
 def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
     """Adds the records of the scheduler, from a plugin for this report alone."""
     with recording(client) as name:
-        yield
-        recorder.absorb(client.run_on_scheduler(records, name=name))
+        try:
+            yield
+        finally:
+            recorder.absorb(client.run_on_scheduler(records, name=name))
 
 
 def records(name: str, dask_scheduler: Any) -> Recorder:

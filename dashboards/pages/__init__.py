@@ -171,6 +171,7 @@ def report_page(recorder: Recorder, title: str) -> str:
         "1 call of a gradient" if calls == 1 else f"{calls:,} calls of gradients",
         *[f"{name} {metadata.version(name)}" for name in packages],
     ]
-    head = text(f"<h1>{html.escape(title)}</h1>{html.escape(' · '.join(parts))}")
+    end = f"<p><b>{html.escape(recorder.end)}</b></p>" if recorder.end else ""
+    head = text(f"<h1>{html.escape(title)}</h1>{html.escape(' · '.join(parts))}{end}")
     layout = column(head, *shown, sizing_mode="stretch_width")
     return file_html(layout, INLINE, title=title, template=REPORT)

@@ -10,7 +10,7 @@ from daskgrad.dashboards.pages import plots
 from daskgrad.dashboards.palette import HUES
 from daskgrad.dashboards.recorder import RunRecord
 
-RUNS = {f"run {n}": hue for n, hue in enumerate(HUES)}  # sources of the latest runs
+RUNS = {f"run {n}": hue for n, hue in enumerate(HUES[:6])}  # sources of the latest runs
 NUMBER = plots.Axis("evaluation", "number", plots.around)
 SECONDS = plots.Axis("seconds since the run began (s)", "seconds", plots.around)
 

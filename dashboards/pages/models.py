@@ -31,7 +31,7 @@ ITEM = plots.Axis(
 )
 COSTS = plots.Plot(
     "costs",
-    "Cost of an item in the latest direct calls",
+    "Cost of an item or a step in the latest evaluation",
     ITEM,
     plots.Axis("items", "top", plots.from_zero),
     [plots.bars("costs", line_color=INK, fill_alpha=0.75, legend_field="model")],
@@ -104,7 +104,7 @@ def slowest(view: plots.View, costs: Mapping[str, Costs]) -> str:
         for block, model in blocks[:SLOWEST]
     ]
     head = ("model", "items", "an item takes", "worker")
-    return table("The slowest items, in the latest direct calls", head, rows)
+    return table("The slowest items and steps in the latest evaluation", head, rows)
 
 
 def in_programs(view: plots.View, costs: Mapping[str, Costs]) -> str:

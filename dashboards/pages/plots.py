@@ -28,11 +28,12 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from daskgrad.autodiff.values.descriptions import escaped, seconds
-from daskgrad.dashboards.palette import INK, shade
+from daskgrad.dashboards.palette import INK, hue_of, shade
 from daskgrad.dashboards.recorder import Recorder
 
 MODELS = 12  # with a row of their own
 DRAWN = 4_000  # tasks at most in a time line
+SEEN = 1_024  # models whose hues are remembered
 FAILED = "#111111"
 FONT = "system-ui, Helvetica, Arial, sans-serif"
 TEXTS = {"text_font": FONT, "text_font_size": "12px", "text_color": INK}
@@ -201,6 +202,7 @@ class View:
             hovers = [entry.partition("{") for entry in columns.partition("|")[2].split()]
             self._hovers[name] = tuple((h[0].replace("_", " "), f"@{''.join(h)}") for h in hovers)
         self._lanes: dict[str, Sequence[str]] = {}
+        self._hues: dict[str, int] = {}
         self._ranges: defaultdict[Axis, Range1d] = defaultdict(lambda: fixed(0.1, 1.0))
         self._along: defaultdict[Axis, list[Any]] = defaultdict(list)
         self._version = -1
@@ -264,9 +266,11 @@ class View:
         return True
 
     def colour(self, model: str, stage: str) -> str:
-        """A model's hue depends on when it was first seen."""
-        models = self.recorder.models
-        return shade(list(models).index(model) if model in models else 0, stage)
+        if len(self._hues) > SEEN:
+            self._hues = {}
+        for name in [*self.recorder.names, model]:  # in one order on all pages
+            hue_of(name, self._hues)
+        return shade(self._hues[model], stage)
 
     # ---- building
 

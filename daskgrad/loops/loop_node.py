@@ -121,7 +121,8 @@ def build_pieces(
     for schedule in as_schedules(loop.steps, node.limit, nbytes):
         piece = Piece(schedule, node.limit)
         args = (tasks.shared(node.model), loop, piece, [state, *others], total)
-        pieces.append(BuiltPiece(piece, node.build_task(tasks, stage, fun, *args), args[3]))
+        task = node.build_task(tasks, stage, fun, *args, calls=piece.steps(loop))
+        pieces.append(BuiltPiece(piece, task, args[3]))
         state = node.build_pick(tasks, "value", state_of, pieces[-1].result)
         if loop.outputs is not None:
             parts.append(node.build_pick(tasks, "value", outputs_of, pieces[-1].result))
@@ -178,7 +179,8 @@ def _(node: LoopNode, forward: Forward) -> None:
         forward.captured[node] = pieces, None
         forward.values[node] = state
     else:
-        outputs = node.build_task(tasks, "forward", capture_outputs, state, parts, loop.outputs)
+        args = (state, parts, loop.outputs)
+        outputs = node.build_task(tasks, "forward", capture_outputs, *args, calls=0)
         forward.captured[node] = pieces, outputs
         pass_value_on(node, forward, outputs)
 
@@ -191,14 +193,17 @@ def _(node: LoopNode, backward: Backward, arrived: Contribution) -> None:
     elsewhere = backward.value_elsewhere(node, arrived)
     if captured is not None:
         whole = (captured, state, model, elsewhere)
-        pair, elsewhere = node.build_task(tasks, "backward", pull_outputs, *whole), None
+        pair = node.build_task(tasks, "backward", pull_outputs, *whole, calls=0)
+        elsewhere = None
         state, outputs = [node.build_pick(tasks, "cotangent", select, pair, n) for n in (0, 1)]
     has_xs = int(loop.has_active_xs)
     carried: list[Any] = []
     rows: list[Any] = []
     for piece, result, inputs in reversed(pieces):
         args = (result, state, outputs, carried, model, loop, piece, inputs, elsewhere)
-        pulled, elsewhere = node.build_task(tasks, "backward", pull_back_piece, *args), None
+        steps = piece.steps(loop)
+        pulled = node.build_task(tasks, "backward", pull_back_piece, *args, calls=steps)
+        elsewhere = None
         state, *others = [
             node.build_pick(tasks, "cotangent", select, pulled, number)
             for number in range(len(loop.active))

@@ -10,11 +10,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from dask.callbacks import Callback
 from dask.typing import Key
+
+from daskgrad.tasks.keys import key_parts, known_name
 
 TOPIC = "daskgrad"  # of the events that workers and clients send to Dask's scheduler
 
@@ -67,6 +70,9 @@ class Observer:
 
     def ran(self, task: Ran) -> None: ...
 
+    def dropped(self, keys: Iterable[Key]) -> None:
+        """These planned tasks will not run: another one failed."""
+
     def evaluated(self, evaluation: Evaluated) -> None: ...
 
     def recorded(self, run: str, name: str, start: float, row: Sequence[float]) -> None:
@@ -76,35 +82,50 @@ class Observer:
         """Its context ends."""
 
 
-observers: tuple[Observer, ...] = ()
-of_tasks: tuple[Observer, ...] = ()  # those that see tasks
+observers: tuple[Observer, ...] = ()  # of all contexts
+_of_context: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
 of_clients: weakref.WeakKeyDictionary[Any, Observer] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """A context in which an observer hears of the evaluations of all threads of this process."""
+    """A context in which an observer hears of evaluations: its own, and evaluations of threads
+    that have no observer of this class, such as a pool's."""
+    global observers
     with _lock:
-        _set((*observers, observer))
+        observers = (*observers, observer)
+    _of_context.set((*_of_context.get(), observer))
     try:
         yield
     finally:
+        _of_context.set(without(observer, _of_context.get()))
         with _lock:
-            _set(tuple([other for other in observers if other is not observer]))
+            observers = without(observer, observers)
         observer.finish()
 
 
-def _set(present: tuple[Observer, ...]) -> None:
-    global observers, of_tasks
-    observers, of_tasks = present, tuple([o for o in present if o.sees_tasks])
+def without(observer: Observer, others: Iterable[Observer]) -> tuple[Observer, ...]:
+    return tuple([other for other in others if other is not observer])
+
+
+def present() -> tuple[Observer, ...]:
+    """The observers that hear of evaluations in this context."""
+    here = _of_context.get()
+    kinds = set(map(type, here))
+    return tuple([one for one in observers if one in here or type(one) not in kinds])
+
+
+def of_tasks() -> tuple[Observer, ...]:
+    """The present observers that see tasks."""
+    return tuple([one for one in present() if one.sees_tasks]) if observers else ()
 
 
 def audience(client: Any) -> tuple[Observer, ...]:
     """Who hears of the tasks of an evaluation in line: a client whose cluster shows pages has an
     observer of its own."""
     observer = of_clients.get(client) if client is not None and of_clients else None
-    return of_tasks if observer is None else (*of_tasks, observer)
+    return of_tasks() if observer is None else (*of_tasks(), observer)
 
 
 def run_observed(
@@ -143,22 +164,34 @@ def tell_ran(
 
 
 def tell_evaluated(evaluation: Evaluated) -> None:
-    for observer in observers:
+    for observer in present():
         observer.evaluated(evaluation)
 
 
 class LocalTasks(Callback):
-    """Tells the observers which of some tasks Dask's local schedulers run."""
+    """Tells the observers which of some tasks Dask's local schedulers run, and which one failed."""
 
     def __init__(self, inputs: Inputs):
         self._inputs = inputs
-        self._observers = of_tasks
+        self._observers = of_tasks()
         self._begun: dict[Key, float] = {}
+        self._left = dict.fromkeys(inputs)
 
     def __enter__(self) -> Any:
         for observer in self._observers:
             observer.planned(self._inputs)
         return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            begun = [key for key in self._begun if key in self._left]  # others may still run
+            blamed = [key for key in begun if is_blamed(key, error)]
+            for key in blamed[:1] or (begun if len(begun) == 1 else ()):
+                self._tell(key, self._begun[key], os.getpid(), threading.get_ident(), True)
+        if error is not None:
+            for observer in self._observers:
+                observer.dropped(list(self._left))
 
     def _pretask(self, key: Key, dask: Any, state: Any) -> None:
         self._begun[key] = time.time()
@@ -166,10 +199,20 @@ class LocalTasks(Callback):
     def _posttask(self, key: Key, result: Any, dask: Any, state: Any, worker: Any) -> None:
         if key not in self._inputs:  # of another graph, which another thread computes
             return
-        where = place_of(worker)
-        ran = Ran(key, self._inputs[key], self._begun.pop(key), time.time(), *where)
+        self._tell(key, self._begun.pop(key), *place_of(worker))
+
+    def _tell(self, key: Key, start: float, *where: Any) -> None:
+        del self._left[key]
+        ran = Ran(key, self._inputs[key], start, time.time(), *where)
         for observer in self._observers:
             observer.ran(ran)
+
+
+def is_blamed(key: Key, error: Exception) -> bool:
+    """Whether the notes of an error name the model of a task, and its pass."""
+    parts = key_parts(key)
+    blame = parts and f"in the {parts.stage} pass of model {known_name(parts.model)!r}"
+    return blame is not None and any([blame in note for note in getattr(error, "__notes__", ())])
 
 
 def place_of(worker: int | None) -> tuple[int, int]:

@@ -330,7 +330,7 @@ class TaskGraph:
             self.seconds += seconds_of(client, filter(key_parts, self.planned()))
 
     def _compute_here(self, keys: list[Key], built: HighLevelGraph) -> Sequence[Any]:
-        if not observers.of_tasks or dask.base.get_scheduler() not in LOCAL:
+        if not observers.of_tasks() or dask.base.get_scheduler() not in LOCAL:
             return Results(keys, built).compute_by(self._scheduler())
         with observers.LocalTasks(self.planned()):  # else processes tell of several tasks at once
             return Results(keys, built).compute_by(self._scheduler(), chunksize=1)

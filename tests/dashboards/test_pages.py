@@ -2,11 +2,13 @@
 after workers, clients and whole clusters have come and gone.
 """
 
+import asyncio
 import math
 import urllib.request
 from html.parser import HTMLParser
 
 import dask
+import numpy as np
 import pytest
 from clusters import cluster, kill
 from distributed import Client, LocalCluster
@@ -21,7 +23,7 @@ from bokeh.models import Range, Range1d
 
 from daskgrad.autodiff.values import descriptions
 from daskgrad.dashboards.local import LocalObserver
-from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, plots
+from daskgrad.dashboards.pages import PAGES, SHARE, Turns, View, gradient, plots
 from daskgrad.dashboards.pages.gradient import current_of, state_of
 from daskgrad.dashboards.palette import HUES, INK, SHADES, shade
 from daskgrad.dashboards.recorder import CallRecord, MemorySample, Recorder, Row, Task
@@ -91,6 +93,43 @@ def test_tasks_that_two_graphs_share_are_counted_once(mounted):
     assert sum([each.total for each in evaluations.values()]) == held > 2
     pullback(1.0)
     wait_until(lambda: all(each.is_done for each in evaluations.values()))
+
+
+def test_an_asynchronous_client_is_told_what_to_do():
+    async def call():
+        options = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0"}
+        async with Client(asynchronous=True, **options) as client:
+            with pytest.raises(TypeError, match="takes no asynchronous client"):
+                dg.dashboards.mount(client)
+
+    asyncio.run(call())
+
+
+def test_models_have_hues_of_their_own_in_the_order_of_their_names():
+    names = ["load", "left", "right", "merge", "climate", "ocean", "economy", "penalty"]
+    recorders = [Recorder(), Recorder()]
+    for recorder in recorders:
+        for name in names:
+            recorder.learn_name(name, name)
+    one, other = [plots.View(gradient.PAGE, recorder) for recorder in recorders]
+    colours = [one.colour(name, "forward") for name in names]
+    assert len(set(colours)) == len(names)
+    assert [other.colour(name, "forward") for name in reversed(names)] == colours[::-1]
+
+
+def test_models_keep_the_order_of_the_program(mounted):
+    def objective(x):
+        a, b, c, d, e = [dg.delayed(np.sin, name=name) for name in "abcde"]
+        y = a(x)
+        return dg.delayed(np.sum)(e(b(y) + c(y)) * d(x))
+
+    with dask.config.set({"daskgrad.inline.seconds": 0}):
+        for _ in range(4):
+            dg.value_and_grad(objective)(np.ones(3))
+    evaluations = list(recorder_of(mounted).evaluations.values())
+    assert len(evaluations) == 4
+    orders = {tuple(gradient.counts_of(evaluation)) for evaluation in evaluations}
+    assert orders == {("a", "b", "c", "add", "e", "d", "multiply", "sum")}
 
 
 def test_an_evaluation_that_fails_is_over(mounted):

@@ -3,7 +3,9 @@
 import itertools
 import json
 import sys
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
 import dask
@@ -262,10 +264,103 @@ def test_a_recorded_run_does_not_slow_tasks_down(monkeypatch):
         dg.grad(graph)(X)
         dg.grad(dg.delayed(total))(X)
     assert run.count == 2
-    assert observers.of_tasks == ()
+    assert observers.of_tasks() == ()
 
 
 def test_a_recording_ends_after_its_plugin_has_gone(client):
     """As after a cut between client and scheduler, or a restart of the scheduler."""
     with recording(client) as name:
         client.unregister_scheduler_plugin(name)
+
+
+def fails(x):
+    raise ValueError("the mesh is degenerate")
+
+
+def of_failure(x):
+    return dg.delayed(np.sum, name="after")(dg.delayed(np.square)(x) * dg.delayed(fails)(x))
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, indirect=True)
+def test_a_program_that_fails_has_a_report_that_says_so(scheduler, tmp_path):
+    page, trace = files(tmp_path)
+    with pytest.raises(ValueError, match="mesh"), dg.report(page, trace) as records:
+        dg.value_and_grad(of_failure)(X)
+    (found,) = records.evaluations.values()
+    assert (found.failed, found.is_done) == (1, True)
+    assert found.counts["forward", "fails"].failed == 1
+    assert [task.model for task in records.tasks if task.has_failed] == ["fails"]
+    assert "ValueError: the mesh is degenerate daskgrad: in the forward pass of" in records.end
+    assert "the mesh is degenerate" in page.read_text()
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_an_interrupted_program_has_a_report(tmp_path, synchronous):
+    page, _ = files(tmp_path)
+
+    def interrupted(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), dg.report(page) as records:
+        dg.grad(lambda x: interrupted(graph(x)))(X)
+    assert "KeyboardInterrupt" in records.end
+    assert "KeyboardInterrupt" in page.read_text()
+
+
+def test_a_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
+    for files in ((tmp_path,), (tmp_path / "run.html", tmp_path)):
+        with pytest.raises(IsADirectoryError), dg.report(*files):
+            raise AssertionError("it began")
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_each_fit_has_its_own_record(count, synchronous):
+    runs, together = {}, threading.Barrier(count)
+
+    def fit(number):
+        with dg.record(f"fit {number}") as runs[number]:
+            together.wait(60)
+            for _ in range(number + 1):
+                dg.value_and_grad(graph)(X)
+            together.wait(60)
+
+    with dg.record("around") as around, ThreadPoolExecutor(count) as pool:
+        list(pool.map(fit, range(count)))
+        pool.submit(dg.value_and_grad(graph), X).result()  # of a thread without a run
+    assert [runs[number].count for number in range(count)] == list(range(1, count + 1))
+    assert around.count == 1
+
+
+def test_a_run_within_a_run_counts_for_both(synchronous):
+    with dg.record("outer") as outer:
+        with dg.record("inner") as inner:
+            dg.value_and_grad(graph)(X)
+        dg.value_and_grad(graph)(X)
+    assert (inner.count, outer.count) == (1, 2)
+
+
+def test_steps_of_a_loop_are_counted(tmp_path, synchronous):
+    page, _ = files(tmp_path)
+
+    with dg.report(page) as records:
+        dg.value_and_grad(lambda x: dg.delayed(np.sum)(dg.scan(step, x, 40, 1.1)))(X)
+    (found,) = records.evaluations.values()
+    for stage in ("forward", "backward"):
+        assert found.counts[stage, "step"].shown == (40, 40)
+
+
+def step(state, rate):
+    return np.sin(state * rate)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, indirect=True)
+def test_items_of_a_list_have_costs(scheduler, tmp_path):
+    page, _ = files(tmp_path)
+    items = [numpy.full(3, float(n)) for n in range(20)]
+    with dask.config.set({"daskgrad.inline.seconds": 0}), dg.report(page) as records:
+        dg.value_and_grad(lambda x: dg.map_sum(term, items, x, grainsize=4))(X[:3])
+    blocks = records.models["term"].blocks.values()
+    assert sorted([(block.first, block.items) for block in blocks]) == [
+        (first, 4) for first in range(0, 20, 4)
+    ]
+    assert all([block.seconds > 0.0 for block in blocks])

@@ -1,4 +1,4 @@
-"""Items: the leaves of a sum's items, column by column, and what is known of leaves seen before."""
+"""Items: the leaves of a sum's items, column by column, and facts of leaves seen before."""
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -32,13 +32,14 @@ Kind = tuple[tuple[Any, ...], ...]  # a key of items: one program serves all tha
 
 
 # -------------------------------------------------------------------------------------------------
-# What is known of leaves, as long as these objects live.
+# Facts of leaves, as long as these objects live.
 
 
 class Facts:
-    """The things that are known of some leaves: their ``types``, and in ``known`` whatever follows
-    from them and their kinds. ``kept``: weak references to arrays, and immutable leaves, so that no
-    other object gets an identity."""
+    """The ``types`` of some leaves, and in ``known`` whatever else follows from them.
+
+    ``kept``: weak references to arrays, and immutable leaves: no other object gets an identity.
+    """
 
     __slots__ = ("__weakref__", "count", "kept", "known", "types")
 
@@ -59,7 +60,7 @@ _seen: dict[int, None] = {}  # hashes of such identities
 
 
 def facts_of(columns: Sequence[Sequence[Any]]) -> Facts:
-    """What is known of the leaves of items; nothing yet of leaves that are seen first."""
+    """The facts of the leaves of items; they are kept from the second time on."""
     parts = [np.fromiter(map(id, column), np.intp, len(column)).tobytes() for column in columns]
     key = len(columns), b"".join(parts)
     facts = _known.get(key)
