@@ -28,6 +28,8 @@ from daskgrad.tasks.task_graph import TaskGraph
 COMPUTED = (Node, ArrayBox)
 PLAIN = LEAF_TYPES - TAPE_BOXES
 
+ITEM = "an array among the items of a sum"
+
 
 class Source:
     """One collection that a sum runs over; this kind is in this process.
@@ -52,9 +54,8 @@ class Source:
 
     def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
         if variable is None:
-            items, self.large, self.objects = taken_items(
-                items, "an array among the items of a sum"
-            )
+            runs_now = eager_tape() is not None
+            items, self.large, self.objects = taken_items(items, ITEM, runs_now)
         self._items: Any = items
         self.count = len(items)
         self.variable = variable
