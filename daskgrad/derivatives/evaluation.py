@@ -155,6 +155,21 @@ def evaluate_here(graph: Graph, client: Any = None) -> tuple[Any, Sequence[Any],
     return both_passes(graph, InLine(graph, direct, client), direct)
 
 
+def hold_here(graph: Graph) -> tuple[Any, Callable[[Cotangent], Arrived]]:
+    """The value, by a forward pass in the calling thread, and its pullback."""
+    graph.is_watched = False
+    direct = DirectSums(None)
+    tasks = InLine(graph, direct)
+    forward = build_forward(graph, tasks, direct)
+
+    def pull(cotangent: Cotangent) -> Arrived:
+        arrived = build_backward(forward, tasks, cotangent)
+        computed = compute_unknown(tasks.compute, list(arrived.values()))
+        return pull_here(forward, dict(zip(arrived, computed, strict=True)))
+
+    return compute_unknown(tasks.compute, [forward.values[graph.output]])[0], pull
+
+
 def both_passes(
     graph: Graph, tasks: TaskGraph, direct: DirectSums | None = None
 ) -> tuple[Any, Sequence[Any], Arrived]:

@@ -19,6 +19,7 @@ from daskgrad.autodiff.values.descriptions import is_integer
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import entries, unit
 from daskgrad.derivatives.evaluation import evaluate_graph, evaluation_groups
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.in_line import TASK_SECONDS, Stopwatch, has_large
 from daskgrad.derivatives.inputs import (
     Argnums,
@@ -42,7 +43,6 @@ from daskgrad.derivatives.recording import (
     record_at,
     tangent_variables,
 )
-from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.sum_of_nodes import sum_of

@@ -16,6 +16,7 @@ from daskgrad.autodiff.values.slopes import Left
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import differentiable, entries, unit
 from daskgrad.derivatives.evaluation import evaluate_graph, task_groups
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.inputs import (
     Argnums,
     as_argnums,
@@ -25,7 +26,6 @@ from daskgrad.derivatives.inputs import (
 from daskgrad.derivatives.matrices import as_scipy, blocks, submatrices
 from daskgrad.derivatives.objectives import Objective, RecordedObjective
 from daskgrad.derivatives.recording import RecordedFunction, document, gather_gradients
-from daskgrad.derivatives.vjp import HeldForwardPass
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import delayed
 from daskgrad.graph.expressions import ExpressionNode
@@ -148,6 +148,7 @@ class RecordedJacobian(RecordedObjective):
 
     derivative = "Jacobian"
     has_value = False
+    ordinary = 32.0
 
     def results(self, args: tuple) -> Any:
         fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers

@@ -51,7 +51,6 @@ from daskgrad.tasks.settings import may_compile
 
 UNKNOWN = None, None, None
 OWN_WATCH = 8  # calls of a function before it is watched beside an equal one
-ORDINARY = 32  # times a program's time that the ordinary way may take, for small models
 PACKAGE = ("_operator", "daskgrad.")  # modules of the functions of the package's models
 CALLS = {CallNode, ExpressionNode, ItemNode}
 NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
@@ -82,7 +81,8 @@ class Objective:
         *options: Any,
     ):
         self.kind, self.fun, self.name = kind, fun, name
-        self.numbers, self.options = tuple(map(int, np.ravel(argnums))), options
+        numbers = argnums if isinstance(argnums, tuple) else np.ravel(argnums)
+        self.numbers, self.options = tuple(map(int, numbers)), options
         # the user's function, which the package may have put another one around
         attributes = vars(fun) if type(fun) is FunctionType else {}
         self.watched: Any = attributes.get("daskgrad_watched", fun)
@@ -130,7 +130,8 @@ class Objective:
             return otherwise()
         programs, watch, local = self._known
         if local is None or watch is not programs.watch or local.has_changed():
-            programs, watch = self._find(), None
+            programs = self._find()
+            _, watch, local = self._known
         watch = watch if local is watch else None
         if not observers.observers:
             return programs.call(self, args, otherwise, out, watch)
@@ -147,7 +148,7 @@ class Objective:
     def _find(self) -> Whole:
         """The programs, which equal functions share; each of these may change. If the programs
         watch another one, this one gets a watch of its own after some calls."""
-        programs: Any = prepare(self, self.is_vouched, Whole).programs
+        programs: Any = prepare(self, self.is_vouched, self.kind.programs).programs
         watch, self._known = programs.watch, UNKNOWN
         if watch is not None and not watch.has_changed():
             self._calls += 1
@@ -173,12 +174,15 @@ class RecordedObjective:
     seconds that a program may take, since threads would run its models side by side; ``name`` and
     ``calls`` of its models: for observers.
 
-    ``derivative``: what ``results`` returns; unless it ``has_value``, a program computes what
+    ``ordinary``: times as long as a program the ordinary way may take. ``derivative``: what
+    ``results`` returns; unless it ``has_value``, a program computes what
     nobody takes, too, for NumPy's warnings.
     """
 
     derivative: str
     has_value = True
+    ordinary = 1.0
+    programs: type[Whole] = Whole
 
     def __init__(self, objective: Objective, seconds: float):
         self.objective, self._seconds = objective, seconds
@@ -213,13 +217,13 @@ class RecordedObjective:
         """The value and the gradients for observers; none of another derivative."""
         return None, ()
 
-    def evaluated(self, graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
+    def evaluated(self, graph: Graph, evaluate: Callable[[Graph], Any] = evaluate_here) -> Any:
         """The evaluation of a graph whose variables are boxes."""
         self._require_usual(graph)
         self.name, self.calls = shown_name(self.objective.name, graph), calls_of_models(graph)
         self.context = None if graph.is_chain else blas.ONE_THREAD
         with recording_models():
-            return evaluate_here(graph)
+            return evaluate(graph)
 
     def gathered(self, variables: Sequence[Variable], arrived: Arrived) -> list[Any]:
         """The gradients; none is there if the output depends on none: the ordinary way warns."""
@@ -235,7 +239,7 @@ class RecordedObjective:
             raise Unrecordable("it may take no time in the calling thread")
         if not graph.is_chain:
             self.longest = seconds
-            if self._seconds > ORDINARY * seconds:
+            if self._seconds > self.ordinary * seconds:
                 raise NotYet("it takes longer than it may in the calling thread")
         for node in graph.order:
             if type(node) not in NODES:
@@ -269,7 +273,7 @@ def along(
         return otherwise()
     if not primals or len(primals) != len(tangents) or not callable(fun):
         return otherwise()
-    objective = Objective(kind, fun, function_name(fun), range(len(primals)))
+    objective = Objective(kind, fun, function_name(fun), tuple(range(len(primals))))
     return objective.call((*primals, *tangents), otherwise)
 
 

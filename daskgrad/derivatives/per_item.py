@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import optree
 
+from daskgrad.autodiff.models import blas
 from daskgrad.autodiff.models.model import inside_model
 from daskgrad.autodiff.values.descriptions import require_choice
 from daskgrad.autodiff.values.rows import dense_leaf
 from daskgrad.derivatives.evaluation import evaluate_again_if_lost, reading_replicated
+from daskgrad.derivatives.in_line import (
+    is_large,
+    key_of,
+    run_by_dask,
+    run_here,
+    seconds_in_line,
+    stays,
+)
 from daskgrad.derivatives.inputs import (
     Argnums,
     Sparse,
@@ -22,8 +31,10 @@ from daskgrad.derivatives.inputs import (
     warn_of_shipping,
 )
 from daskgrad.derivatives.recording import RecordedFunction
+from daskgrad.derivatives.tasks_in_line import InLine
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.delayed import as_model
+from daskgrad.graph.forward import DirectSums
 from daskgrad.graph.nodes import build_values
 from daskgrad.sums.cutting import Grainsize, require_grainsize
 from daskgrad.sums.item_sum import ReductionNode
@@ -150,9 +161,31 @@ def joined_trees(recorded: RecordedFunction, blocks: Sequence[Sequence]) -> dict
 def evaluate_terms(
     node: ReductionNode, graph: Graph, collect: Callable, done: dict[int, Any]
 ) -> None:
-    """Adds to ``done`` for each other block the values of its terms, and their gradients as
-    ``collect`` returns them."""
-    warn_of_shipping(graph, active_client())
+    """Adds to ``done`` the values of terms, and their gradients as ``collect`` returns them: of all
+    items as one block in the calling thread, or of each other block."""
+    client, key = active_client(), key_of(graph)
+    by_dask = functools.partial(evaluate_blocks, node, graph, collect, done)
+    if client is not None:
+        warn_of_shipping(graph, client)
+        return by_dask()
+    key = key._replace(last=("per item", key.last))
+    if not (seconds_in_line(graph) and stays(key, graph)):
+        return run_by_dask(key, by_dask, graph)
+    tasks = InLine(graph, DirectSums(None))
+    values, items = build_values(tasks, node.inputs), node.items
+    inputs = [values[source].value for source in node.inputs]
+    fields = items.here(0, len(items.firsts))
+    args = collect, node.model, node.summand(graph), items.firsts[0], inputs, *fields
+    fun, task = functools.partial(terms_of_block, *args), tasks.key("backward", node.name)
+    with blas.ONE_THREAD:
+        result = run_here(key, lambda: tasks.add(task, fun), lambda: is_large(graph))
+    done[0] = result.value
+    return None
+
+
+def evaluate_blocks(
+    node: ReductionNode, graph: Graph, collect: Callable, done: dict[int, Any]
+) -> None:
     tasks = TaskGraph()
     tasks.are_apart = True
     values = build_values(tasks, node.inputs)

@@ -1,32 +1,25 @@
 """Pullbacks of functions: vjp holds a forward pass, for any number of cotangents."""
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.models.pullbacks import Batch, unit_cotangents
+from daskgrad.autodiff.programs.recording import recording_models
+from daskgrad.autodiff.programs.whole import HeldCall, WholePullbacks
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.cotangents import Cotangent
-from daskgrad.autodiff.values.descriptions import (
-    NondeterministicModelError,
-    argument_name,
-    function_name,
-)
-from daskgrad.autodiff.values.fingerprints import agree, fingerprint
+from daskgrad.autodiff.values.descriptions import argument_name, function_name
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.rows import Rows
-from daskgrad.autodiff.values.trees import flatten, map_leaves
+from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
 from daskgrad.derivatives.eager import EagerForwardPass, EagerVjp, known_of
-from daskgrad.derivatives.evaluation import (
-    Arrived,
-    compute_unknown,
-    evaluate_again_if_lost,
-    task_groups,
-)
+from daskgrad.derivatives.evaluation import Arrived, hold_here
+from daskgrad.derivatives.held import HeldForwardPass
 from daskgrad.derivatives.in_line import run_by_dask
 from daskgrad.derivatives.inputs import (
+    RowsWanted,
     Sparse,
     as_rows_wanted,
     checked_cotangent,
@@ -34,14 +27,10 @@ from daskgrad.derivatives.inputs import (
     require_function,
     require_no_node,
     unstack,
-    warn_of_shipping,
 )
+from daskgrad.derivatives.objectives import Objective, RecordedObjective
 from daskgrad.derivatives.recording import RecordedFunction
-from daskgrad.graph.activity import Graph
-from daskgrad.graph.backward import build_backward, pull_here
-from daskgrad.graph.forward import Forward, build_forward
-from daskgrad.tasks.clients import active_client, is_in_line
-from daskgrad.tasks.task_graph import TaskGraph, where
+from daskgrad.tasks.clients import is_in_line
 
 
 def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Callable[[Any], tuple]]:
@@ -54,9 +43,10 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
 
     The pullback can be called any number of times, and holds the residuals of the forward pass
     until it is garbage collected. It runs no model again, unless residuals were lost with a worker
-    or moved. If all are gone (the cluster was restarted, its client is closed, another client is
-    active), the forward pass runs again, and must have the same value. Only the primals are copied:
-    do not write into other arrays that the models use as long as you need the pullback.
+    or moved, or a program meets a cotangent or a warning for which it was not made. If all are gone
+    (the cluster was restarted, its client is closed, another client is active), the forward pass
+    runs again, and must have the same value. Only the primals are copied: do not write into other
+    arrays that the models use as long as you need the pullback.
 
     ``sparse``: the arrays whose cotangents should be ``Rows``, as for ``value_and_grad``; from
     stacked cotangents come lists of ``Rows``.
@@ -91,13 +81,8 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
     wanted = as_rows_wanted(sparse, name)
     for number, primal in enumerate(primals):
         require_no_node(primal, argument_name(fun, number))
-    numbers = [number for number, primal in enumerate(primals) if has_derivative(primal)]
-    eager = EagerVjp(fun, name, numbers, wanted)
-    key = eager.key_at(primals)
-    held: EagerForwardPass | RecordedForwardPass | None = eager.forward_pass(key, primals)
-    if held is None:
-        held = RecordedForwardPass(RecordedFunction(fun, name, numbers, primals, sparse=wanted))
-        eager.note(key, held.recorded, held.known)
+    numbers = tuple([number for number, primal in enumerate(primals) if has_derivative(primal)])
+    held = hold(fun, name, numbers, primals, wanted)
 
     def pullback(cotangent: Any) -> tuple:
         batch = unstack(cotangent, held.value, name)
@@ -106,6 +91,26 @@ def vjp(fun: Callable, *primals: Any, sparse: Sparse = False) -> tuple[Any, Call
         return stack(held.pull_each(batch))
 
     return of_its_own(map_leaves(strong, held.value)), pullback
+
+
+def hold(
+    fun: Callable, name: str, numbers: Sequence[int], primals: tuple, wanted: RowsWanted
+) -> Any:
+    """The forward pass of a function: a value, and ``pull`` and ``pull_each``."""
+
+    def by_graph(primals: tuple = primals) -> EagerForwardPass | RecordedForwardPass:
+        eager = EagerVjp(fun, name, numbers, wanted)
+        key = eager.key_at(primals)
+        held: Any = eager.forward_pass(key, primals)
+        if held is None:
+            held = RecordedForwardPass(RecordedFunction(fun, name, numbers, primals, sparse=wanted))
+            eager.note(key, held.recorded, held.known)
+        return held
+
+    if wanted or not numbers:
+        return by_graph()
+    held = Objective(RecordedPullback, fun, name, numbers).call(primals, by_graph)
+    return ForwardPassOfProgram(held, by_graph) if type(held) is HeldCall else held
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -122,12 +127,43 @@ def stack(trees: Sequence[Any]) -> Any:
 # ----------------------------------------------------------------------------- held forward passes
 
 
-class ForwardPass(NamedTuple):
-    """A forward pass that was run: ``tasks`` holds the results, on the cluster of ``client``."""
+class RecordedPullback(RecordedObjective):
+    """A value and its pullback; the arguments are primals."""
 
-    forward: Forward
-    tasks: TaskGraph
-    client: Any
+    derivative, programs = "pullback", WholePullbacks
+
+    def results(self, args: tuple) -> Any:
+        fun, name, numbers = self.objective.fun, self.objective.name, self.objective.numbers
+        self._recorded = RecordedFunction(fun, name, numbers, args, True)
+        value, self._pull_back = self.evaluated(self._recorded.graph(), hold_here)
+        return value
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        """The cotangents of all leaves of the arguments."""
+        with recording_models():
+            arrived = self._pull_back(Cotangent(tuple(cotangents)))
+        gradients = self.gathered(self._recorded.variables, arrived)
+        return flatten(self._recorded.in_places(gradients))[0]
+
+
+class ForwardPassOfProgram:
+    """The forward pass of a program; ``by_graph`` makes another one, when it is needed."""
+
+    def __init__(self, held: HeldCall, by_graph: Callable):
+        self.value, self._held, self._by_graph = held.value, held, by_graph
+
+    @cached_property
+    def _ordinary(self) -> Any:
+        return self._by_graph(self._held.args)
+
+    def pull(self, cotangent: Cotangent) -> tuple:
+        pulled = self._held.pull(cotangent.leaves)
+        if pulled is None:
+            return self._ordinary.pull(cotangent)
+        return unflatten(flatten(self._held.args)[1], pulled)
+
+    def pull_each(self, cotangents: Sequence[Cotangent]) -> list[tuple]:
+        return list(map(self.pull, cotangents))
 
 
 class RecordedForwardPass:
@@ -155,119 +191,3 @@ class RecordedForwardPass:
 
     def _by_primal(self, arrived: Arrived) -> tuple:
         return self.recorded.in_places(self.recorded.gather(arrived))
-
-
-class HeldForwardPass:
-    """A forward pass that was run, for the pullbacks of any number of cotangents; it runs again if
-    its results are gone (dead workers, a restart, another client), with the same value."""
-
-    def __init__(self, graph: Graph):
-        self._graph = graph
-        self._lock = threading.Lock()
-        self.value, self._latest = evaluate_again_if_lost(graph, self._run)
-        self._fingerprint = fingerprint(flatten(self.value)[0])
-
-    def _run(self) -> tuple[Any, ForwardPass]:
-        client = active_client()
-        warn_of_shipping(self._graph, client)
-        tasks = TaskGraph(where())
-        forward = build_forward(self._graph, tasks)
-        persisted = tasks.persist()
-        try:
-            value = compute_unknown(persisted.compute, [forward.values[self._graph.output]])[0]
-        except BaseException:
-            persisted.release()
-            raise
-        return value, ForwardPass(forward, persisted, client)
-
-    def _run_again(self, lost: ForwardPass) -> None:
-        """Runs the forward pass again, unless another thread has done so since it was lost."""
-        with self._lock:
-            if self._latest is not lost:
-                return
-            value, anew = self._run()
-            if not agree(fingerprint(flatten(value)[0]), self._fingerprint):
-                raise NondeterministicModelError(
-                    f"the forward pass of {self._graph.output.name!r} is not deterministic: run "
-                    f"again for its pullback, since its results were lost, it returned a different "
-                    f"value. Pass its models generators (dg.random.generators) instead of drawing "
-                    f"from global state."
-                )
-            self._latest = anew
-
-    def _evaluate(self, evaluate: Callable[[ForwardPass], Any]) -> Any:
-        """Evaluates on the latest forward pass, which runs again if its results are gone."""
-        used = self._latest
-        if used.client is not None and active_client() is not used.client:
-            evaluate_again_if_lost(self._graph, lambda: self._run_again(used))
-
-        def evaluate_latest() -> Any:
-            nonlocal used
-            used = self._latest
-            return evaluate(used)
-
-        return evaluate_again_if_lost(
-            self._graph, evaluate_latest, prepare=lambda: self._run_again(used)
-        )
-
-    def pull(self, cotangent: Cotangent) -> Arrived:
-        """The cotangents of the variables."""
-
-        def evaluate(run: ForwardPass) -> Arrived:
-            tasks, of_value = run.tasks.copy(), self._of_value(cotangent)
-            arrived = build_backward(run.forward, tasks, of_value, saw_value=True)
-            computed = compute_unknown(tasks.compute, list(arrived.values()))
-            return pull_here(run.forward, dict(zip(arrived, computed, strict=True)))
-
-        return self._evaluate(evaluate)
-
-    def _of_value(self, cotangent: Cotangent) -> Cotangent:
-        """A cotangent of the value that the caller has: the models may have run again since."""
-        return Cotangent(cotangent.leaves, self._fingerprint)
-
-    def pull_each(self, cotangents: Sequence[Cotangent]) -> list[Arrived]:
-        """The cotangents of the variables for each of many cotangents."""
-
-        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
-            batch = Batch(tuple(map(self._of_value, cotangents[start:stop])))
-            return tasks.data(self._seed_key(tasks), batch)
-
-        return self._pull_all(len(cotangents), seeds)
-
-    def pull_units(self, count: int) -> list[Arrived]:
-        """The cotangents of the variables for one in each of the value's ``count`` entries."""
-
-        def seeds(run: ForwardPass, tasks: TaskGraph, start: int, stop: int) -> Any:
-            value = run.forward.values[self._graph.output]
-            args = (value, start, stop, self._fingerprint)
-            return tasks.add(self._seed_key(tasks), unit_cotangents, *args)
-
-        return self._pull_all(count, seeds)
-
-    def _seed_key(self, tasks: TaskGraph) -> Any:
-        return tasks.key("cotangent", self._graph.output.name)
-
-    def _pull_all(
-        self, count: int, seeds: Callable[[ForwardPass, TaskGraph, int, int], Any]
-    ) -> list[Arrived]:
-        runs = task_groups(count)
-
-        def evaluate(run: ForwardPass) -> list[Arrived]:
-            tasks = run.tasks.copy(is_batched=True)
-            arrived = [
-                build_backward(run.forward, tasks, seeds(run, tasks, start, stop), saw_value=True)
-                for start, stop in runs
-            ]
-            keys = [ref.key for references in arrived for ref in references.values()]
-            computed = iter(tasks.compute(keys))
-            batches = [
-                pull_here(run.forward, {node: next(computed) for node in nodes}, is_batched=True)
-                for nodes in arrived
-            ]
-            return [
-                {variable: cotangents.entries[index] for variable, cotangents in batch.items()}
-                for batch, (start, stop) in zip(batches, runs, strict=True)
-                for index in range(stop - start)
-            ]
-
-        return self._evaluate(evaluate)

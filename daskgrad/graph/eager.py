@@ -129,6 +129,10 @@ class EagerTape:
         for large in self._large:
             large.require_unchanged()
 
+    def keep(self, large: Sequence[LargeArrays]) -> None:
+        """Keeps arrays that a pullback may read, to look whether they have changed."""
+        self._large += large
+
     # ---- calls
 
     def call(self, model: Model, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -200,7 +204,7 @@ class EagerTape:
             array, large = taken_array(leaf, argument)
             self.largest = max(self.largest, leaf.nbytes)
             if large is not None:
-                self._large.append(large)
+                self.keep([large])
             return contiguous(array, argument)
         if find_hidden(ArrayBox, leaf) is not None:
             self.refuse("a traced value in an object")

@@ -158,12 +158,13 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
 
     They take about ``seconds``, so that scheduling is cheap in proportion; they are few enough that
     a worker's threads end together. Blocks share batches, so few units are made if more would save
-    little time.
+    little time, and one if threads would gain nothing.
     """
     total = float(np.sum(costs))
     by_time = seconds * len(costs) / total if total else len(costs)
     goes = power_of_two(int(min(max(total / (threads * WAIT), 1), 8)))  # of each thread
-    by_threads = len(costs) / (goes * threads) if threads > 1 else len(costs)
+    is_for_one = threads == 1 or total < ONE_THREAD_SECONDS
+    by_threads = len(costs) if is_for_one else len(costs) / (goes * threads)
     return max(1, int(min(by_time, by_threads, len(costs))))
 
 
@@ -171,6 +172,7 @@ def unit_blocks(costs: np.ndarray, threads: int, seconds: float) -> int:
 
 EVERY = 8  # calls, one of them measured, so that two are measured between moves of blocks
 WAIT = 5e-3  # seconds for which a worker's threads may wait for the last one
+ONE_THREAD_SECONDS = 0.02  # of work that one thread does, as the calling thread would
 UNIT_SECONDS = 0.2  # of work for one hop into a worker's thread, which takes some 0.1 ms
 
 

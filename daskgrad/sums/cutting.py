@@ -9,13 +9,14 @@ import numpy as np
 import optree
 from numpy.lib.stride_tricks import as_strided
 
-from daskgrad.autodiff.programs.items import ItemList
+from daskgrad.autodiff.models.as_called import eager_tape
+from daskgrad.autodiff.programs.items import LOOKED_AT, ItemList
 from daskgrad.autodiff.values.addition import power_of_two
 from daskgrad.autodiff.values.cotangents import nbytes
 from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.memory import require_room, row_major
 from daskgrad.autodiff.values.pickling import address
-from daskgrad.autodiff.values.trees import BOXES, LEAF_TYPES, NAMESPACE, flatten
+from daskgrad.autodiff.values.trees import BOXES, LEAF_TYPES, NAMESPACE, flatten, usual_leaves
 
 # -------------------------------------------------------------------------------------------------
 # Tuples: items that are tuples, such as a row and its label, kept column by column.
@@ -148,15 +149,19 @@ def as_items(items: Any, argument: str = "items") -> Sequence[Any] | np.ndarray:
     kinds = set(map(type, items))
     if kinds <= LEAF_TYPES and np.ndarray not in kinds:
         return list(items)  # none holds an array, and there may be millions of numbers
-    looked = ItemList(items)
-    if looked.facts is None:
-        are_in_order = all(map(is_in_row_order, flatten(list(items))[0]))
-    else:
-        known, columns = looked.facts.known, looked.columns or ()
-        if is_in_row_order not in known:
-            known[is_in_row_order] = all([all(map(is_in_row_order, leaves)) for leaves in columns])
-        are_in_order = known[is_in_row_order]
-    return looked if are_in_order else list(map(in_row_order, items))
+    if eager_tape() is not None and len(items) > LOOKED_AT:
+        looked = ItemList(items)  # for a sum that runs now
+        if looked.facts is not None:
+            known, columns = looked.facts.known, looked.columns or ()
+            if "in order" not in known:
+                known["in order"] = all([all(map(is_in_row_order, leaves)) for leaves in columns])
+            return looked if known["in order"] else list(map(in_row_order, items))
+    leaves = usual_leaves(items)
+    if leaves is None:
+        leaves = flatten(list(items))[0]
+    if all(map(is_in_row_order, leaves)):
+        return list(items)
+    return list(map(in_row_order, items))
 
 
 def is_in_row_order(leaf: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from daskgrad.autodiff.models.as_called import taken_items
+from daskgrad.autodiff.models.captured import Gradient
 from daskgrad.autodiff.models.model import Model
 from daskgrad.autodiff.models.pullbacks import each_of
 from daskgrad.autodiff.tape.boxes import ArrayBox
@@ -10,7 +12,7 @@ from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.eager import EagerCall, EagerTape, actives, values_of
 from daskgrad.graph.hidden_nodes import find_hidden
 from daskgrad.sums.block_tasks import Summand, TracedSum, evaluate_block, pull_back_block
-from daskgrad.sums.sources import Source
+from daskgrad.sums.sources import ITEM, Source
 from daskgrad.sums.zipping import Items
 
 
@@ -53,5 +55,7 @@ def eager_sum(
         tape.has_constant_calls = True
         return tape.run(evaluate_block, model, summand, first, inputs, *data)
     captured = tape.run(TracedSum(model, summand, inputs).capture, first, *data)
+    if not isinstance(captured.pullback, Gradient):  # tapes, which may keep items
+        tape.keep([large for s in items.sources for large in taken_items(s.items, ITEM)[1]])
     called = (captured, model, summand, first, inputs, None, *data)
     return tape.result(captured.value, EagerSum(model.name, sources, *called))

@@ -309,7 +309,7 @@ def reduction(model: Model, items: Items, shared: tuple, is_zip: bool, summation
         if type(source) is Source:
             require_no_node_in(source.items, f"the items of model {model.name!r}")
             require_no_iterators(source.items, model.name)
-    if not items.fit_a_program:
+    if not (items.fit_a_program or inside_model()):
         refuse(reason_against(model.name))
     template = (None,) * len(items.sources) if is_zip else None
     tape = eager_tape()

@@ -18,7 +18,7 @@ from daskgrad.autodiff.tape.boxes import TAPE_BOXES, ArrayBox
 from daskgrad.autodiff.values.descriptions import describe
 from daskgrad.autodiff.values.elsewhere import Elsewhere, RowsElsewhere, brought_here
 from daskgrad.autodiff.values.memory import row_major
-from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten
+from daskgrad.autodiff.values.trees import LEAF_TYPES, flatten, usual_leaves
 from daskgrad.graph.nodes import Node
 from daskgrad.graph.variables import Variable
 from daskgrad.sums.cutting import as_block, as_items, as_slice, describe_items
@@ -28,6 +28,8 @@ from daskgrad.tasks.task_graph import TaskGraph
 
 COMPUTED = (Node, ArrayBox)
 PLAIN = LEAF_TYPES - TAPE_BOXES
+
+ITEM = "an array among the items of a sum"
 
 
 class Source:
@@ -52,13 +54,9 @@ class Source:
     objects: Sequence[Any] = ()
 
     def __init__(self, items: Sequence[Any] | np.ndarray | Elsewhere, variable: Node | None = None):
-        is_recorded = eager_tape() is None  # else it is summed now
-        if is_recorded and type(items) is ItemList:
-            items = list(items)
-        if is_recorded and variable is None:
-            items, self.large, self.objects = taken_items(
-                items, "an array among the items of a sum"
-            )
+        if variable is None:
+            runs_now = eager_tape() is not None
+            items, self.large, self.objects = taken_items(items, ITEM, runs_now)
         self._items: Any = items
         self.count = len(items)
         self.variable = variable
@@ -333,14 +331,14 @@ def require_items_in(variable: Node, value: Any, argument: str) -> None:
 
 
 def are_usual(items: Sequence[Any]) -> bool:
-    """Whether the leaves of items are of the usual types, and none is computed."""
-    if type(items) is not ItemList:
-        kinds = set(map(type, items))
-    elif items.facts is None:
-        return False
-    else:
+    """Whether items are leaves of the usual types, or tuples of them, and none is computed."""
+    if type(items) is ItemList and items.facts is not None:
         kinds = items.facts.types
-    return kinds <= LEAF_TYPES and (eager_tape() is None or kinds.isdisjoint(TAPE_BOXES))
+        return kinds <= LEAF_TYPES and kinds.isdisjoint(TAPE_BOXES)
+    leaves = usual_leaves(items)
+    if leaves is None or eager_tape() is None:
+        return leaves is not None
+    return TAPE_BOXES.isdisjoint(map(type, leaves))
 
 
 def holds_node(tree: Any) -> bool:

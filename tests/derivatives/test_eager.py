@@ -16,7 +16,7 @@ from probes import forget_evaluations
 from programs import flat
 
 import daskgrad as dg
-from daskgrad.autodiff.models import blas
+from daskgrad.autodiff.models import as_called, blas
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives import eager
 from daskgrad.graph.eager import NotEagerError
@@ -379,6 +379,62 @@ def test_nobody_writes_into_a_value_that_a_pullback_needs(eagerly):
     expected = gradient(X)
     looks[0] = True
     assert gradient(X).tobytes() == expected.tobytes()
+    assert eagerly == [True]
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+def test_items_of_a_sum_that_has_run_are_kept_if_its_pullback_needs_them(size, eagerly):
+    items = [numpy.full(size, 0.1 * n) for n in range(70)]
+    square = dg.delayed(lambda y: np.sum(y**2))
+
+    def objective(x, changes):
+        sines = dg.map_sum(lambda item, x: np.sin(item[:3] * x), items, x)
+        if changes:
+            items[5] += 1.0  # the pullback reads it later
+        return square(sines)
+
+    gradient = dg.value_and_grad(objective)
+    assert bits(gradient(X, False)) == bits(gradient(X, False))
+    assert eagerly == [True]
+    with pytest.raises((TypeError, ValueError), match=r"changed after the call|read-only"):
+        gradient(X, True)
+
+
+@pytest.mark.parametrize("as_items", [list, np.array, tuple], ids=["list", "rows", "tuple"])
+def test_a_buffer_of_items_may_be_filled_anew_for_each_sum(as_items, eagerly):
+    """Few items are copied: the pullback of values that are no numbers reads them later."""
+    term = dg.delayed(lambda row, x: row * np.sin(x))
+    total = dg.delayed(np.sum)
+
+    def objective(x):
+        value, rows = 0.0, np.zeros((2, 3))
+        items = as_items(list(rows)) if as_items is tuple else rows
+        items = list(rows) if as_items is list else items
+        for number in range(3):
+            for item in items:
+                item[:] = number + 1.0
+            value = value + total(dg.map_sum(term, items, x))
+        return value
+
+    gradient = dg.grad(objective)
+    expected = 12.0 * np.cos(X[:3])
+    for _ in range(4):
+        assert_allclose(gradient(X[:3]), expected)
+
+
+def test_items_of_a_sum_of_numbers_are_free_once_it_has_run(eagerly, monkeypatch):
+    items = [numpy.full(3, 0.1 * n) for n in range(70)]
+
+    def objective(x, changes):
+        total = dg.map_sum(lambda item, x: np.sum(np.sin(item * x)), items, x)
+        if changes:
+            items[5][:] = numpy.nan
+        return total
+
+    gradient = dg.value_and_grad(objective)
+    expected = gradient(X, False)
+    monkeypatch.setattr(as_called, "LargeArrays", None)  # nobody looks at the items again
+    assert bits(gradient(X, True)) == bits(expected)
     assert eagerly == [True]
 
 

@@ -357,3 +357,19 @@ def test_objectives_with_many_items_are_not_recorded(count, monkeypatch):
     for _ in range(40):
         gradient(X)
     assert recordings
+
+
+def test_one_sum_of_many_items_leaves_the_programs_of_few(taken):
+    small, large = [list(random.normal(size=(count, 5))) for count in (3, 200)]
+    gradient = dg.value_and_grad(
+        lambda x, is_large: dg.map_sum(squared, large if is_large else small, x)
+    )
+    for _ in range(40):
+        gradient(X, False)
+    gradient(X, True)
+    for _ in range(1200):  # a comparison becomes due
+        gradient(X, False)
+    before = taken()
+    for _ in range(20):
+        gradient(X, False)
+    assert taken() == before + 20

@@ -8,10 +8,13 @@ import dask.bag
 import dask.dataframe
 import numpy as onp
 import pytest
+from comparisons import assert_same
 from dask.callbacks import Callback
 from numpy.testing import assert_allclose, assert_array_equal
+from probes import forget_evaluations
 
 import daskgrad as dg
+from daskgrad.derivatives import per_item
 
 X = np.array([0.5, -1.5, 2.5])
 ITEMS = np.linspace(-1.0, 1.0, 37)
@@ -145,6 +148,30 @@ def test_other_shared_arguments_are_data():
         X, collection, dg.delayed(np.sum)(X)
     )
     assert_allclose(values, ITEMS * 3.0 * np.sum(X) ** 2)
+
+
+@pytest.mark.parametrize("gradient", ["norm", "full"])
+def test_terms_that_took_little_time_are_evaluated_in_the_calling_thread(gradient, monkeypatch):
+    forget_evaluations(monkeypatch)
+    places, by_dask = [], per_item.evaluate_blocks
+
+    def noted(*args):
+        places.append("Dask")
+        return by_dask(*args)
+
+    monkeypatch.setattr(per_item, "evaluate_blocks", noted)
+    pairs = dg.zip(ITEMS, [*range(37)])
+    y = {"w": X, "n": 2, "s": "text"}
+    derivative = dg.per_item(pair_term, pairs, (0, 1), gradient, grainsize=5)
+    with dask.config.set({"daskgrad.inline.seconds": 60, "scheduler": None}):
+        first = derivative(X, y)
+        assert places == ["Dask"], "blocks could run side by side"
+        for _ in range(30):
+            assert_same(derivative(X, y), first)
+        assert places == ["Dask"]
+    with dask.config.set({"daskgrad.inline.seconds": 0}):
+        assert_same(derivative(X, y), first)
+    assert places == ["Dask", "Dask"]
 
 
 # --------------------------------------------------------------------------------------- bad input

@@ -158,5 +158,6 @@ def test_units_take_the_time_they_should():
     assert unit_blocks(np.full(64, 1e-6), 1, 0.02) == 64
     assert unit_blocks(np.full(63, 1e-6), 1, 0.02) == 63, "all, though that is no power of two"
     assert unit_blocks(np.full(64, 2.5e-3), 4, 0.02) == 2, "the threads of a worker end together"
-    assert unit_blocks(np.full(64, 1e-6), 4, 0.02) == 16, "they do, and share batches"
+    assert unit_blocks(np.full(64, 5e-4), 4, 0.2) == 16, "they do, and share batches"
+    assert unit_blocks(np.full(64, 1e-4), 4, 0.2) == 64, "threads would gain nothing"
     assert unit_blocks(np.full(1, 1e-6), 4, 0.02) == 1

@@ -177,15 +177,20 @@ def taken_array(array: Any, name: str) -> tuple[Any, LargeArrays | None]:
     return array, LargeArrays([array], name)
 
 
-def taken_items(items: Any, name: str) -> tuple[Any, Sequence[LargeArrays], Sequence[Any]]:
-    """The items of a sum as they are now, the large arrays among them, and other objects."""
+def taken_items(
+    items: Any, name: str, runs_now: bool = False
+) -> tuple[Any, Sequence[LargeArrays], Sequence[Any]]:
+    """The items of a sum as they are now, the large arrays among them, and other objects; many
+    items are not looked at if the sum ``runs_now``."""
     if isinstance(items, np.ndarray):
         array, large = taken_array(items, name)
         return array, () if large is None else (large,), ()
     if not isinstance(items, list) or NUMBERS.issuperset(map(type, items)):
         return items, (), ()
+    if runs_now and len(items) > FEW:
+        return items, (), ()
     leaves = usual_leaves(items)
-    leaves = flatten(items)[0] if leaves is None else list(leaves)
+    leaves = flatten(list(items))[0] if leaves is None else list(leaves)
     arrays = list(itertools.compress(leaves, map(IS_ARRAY, map(type, leaves))))
     objects: Sequence[Any] = ()
     if not OF_ITEMS.issuperset(map(type, leaves)):

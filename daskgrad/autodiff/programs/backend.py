@@ -65,7 +65,9 @@ def prepare(
     """The function of a model with its programs, some of them from earlier calls."""
     if type(fun) is CompiledModel:
         return fun
-    answer(fun)
+    pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
+    base, *options = *pushed, is_vouched
+    answer(base)
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
@@ -77,8 +79,6 @@ def prepare(
         return CompiledModel(fun.load(), sent[0])
     if recorder.get() is not None:  # which traces it, and may have made it for one recording
         return CompiledModel(fun, make())
-    pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
-    base, *options = *pushed, is_vouched
     if is_rule(base):  # a program would be one call of it, and keep it alive
         return CompiledModel(fun, make())
     maker = Key()

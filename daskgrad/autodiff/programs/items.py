@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,15 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.watch import slots_of
 from daskgrad.autodiff.tape.traced_call import TracedBlock
-from daskgrad.autodiff.values.carriers import drop_oldest
 from daskgrad.autodiff.values.trees import LEAF
 
 NESTED = 2  # containers in the items' containers that are taken apart together
 IMMUTABLE = {float, int, complex, bool, str, bytes, type(None), np.float64, np.float32}
+LOOKED_AT = 64  # items that are looked at anew each time
 MOST_KNOWN = 2**20  # leaves of lists of items; each takes some hundred bytes
 MOST_SEEN = 4096  # lists of items that were seen once
 
+DTYPE = attrgetter("dtype")
 Flat = list[tuple[list[Any], Any]]  # the leaves and the structure of each field of an item
 Kind = tuple[tuple[Any, ...], ...]  # a key of items: one program serves all that have it
 
@@ -36,12 +37,10 @@ Kind = tuple[tuple[Any, ...], ...]  # a key of items: one program serves all tha
 
 
 class Facts:
-    """The ``types`` of some leaves, and in ``known`` whatever else follows from them.
+    """The ``types`` of some leaves, and in ``known`` whatever follows from their kinds.
 
     ``kept``: weak references to arrays, and immutable leaves: no other object gets an identity.
     """
-
-    __slots__ = ("__weakref__", "count", "kept", "known", "types")
 
     def __init__(self, columns: Sequence[Sequence[Any]]):
         self.types = {kind for column in columns for kind in set(map(type, column))}
@@ -49,18 +48,27 @@ class Facts:
         self.known: dict[Any, Any] = {}
         self.kept: list[Any] = []
 
-    def keep(self, columns: Sequence[Sequence[Any]], forget: Callable) -> None:
-        for column in columns:
-            are_arrays = {np.ndarray}.issuperset(map(type, column))
-            self.kept += [weakref.ref(leaf, forget) for leaf in column] if are_arrays else column
+    def keep(self, columns: Sequence[Sequence[Any]], forget: Callable) -> bool:
+        """Keeps the identities until an array goes, of which ``forget`` hears; False if no column
+        has arrays, or a leaf may change."""
+        are_arrays = [{np.ndarray}.issuperset(map(type, column)) for column in columns]
+        pairs = list(zip(columns, are_arrays, strict=True))
+        others = [column for column, has_arrays in pairs if not has_arrays]
+        if not any(are_arrays) or any([not IMMUTABLE.issuperset(map(type, c)) for c in others]):
+            return False
+        for column, has_arrays in pairs:
+            self.kept += [weakref.ref(leaf, forget) for leaf in column] if has_arrays else column
+        return True
 
 
 _known: dict[Any, Facts] = {}  # by the identities of the leaves
-_seen: dict[int, None] = {}  # hashes of such identities
+_held = 0  # leaves in it
+_seen: set[int] = set()  # hashes of such identities
 
 
 def facts_of(columns: Sequence[Sequence[Any]]) -> Facts:
     """The facts of the leaves of items; they are kept from the second time on."""
+    global _held
     parts = [np.fromiter(map(id, column), np.intp, len(column)).tobytes() for column in columns]
     key = len(columns), b"".join(parts)
     facts = _known.get(key)
@@ -68,20 +76,22 @@ def facts_of(columns: Sequence[Sequence[Any]]) -> Facts:
         return facts
     facts, number = Facts(columns), hash(key)
     if number not in _seen:  # lists that are made anew for each evaluation are not worth it
-        _seen[number] = None
-        drop_oldest(_seen, MOST_SEEN)
-    elif may_be_kept(columns) and facts.count <= MOST_KNOWN:
-        facts.keep(columns, lambda _: _known.pop(key, None))
+        if len(_seen) >= MOST_SEEN:
+            _seen.clear()
+        _seen.add(number)
+    elif facts.count <= MOST_KNOWN and facts.keep(columns, lambda _: forget(key)):
+        if _held + facts.count > MOST_KNOWN:
+            _known.clear()
+            _held = 0
         _known[key] = facts
-        while sum([facts.count for facts in list(_known.values())]) > MOST_KNOWN:
-            drop_oldest(_known, len(_known) - 1)
+        _held += facts.count
     return facts
 
 
-def may_be_kept(columns: Sequence[Sequence[Any]]) -> bool:
-    """Whether each column has arrays alone, or leaves that nobody can change."""
-    kinds = [set(map(type, column)) for column in columns]
-    return all([kind == {np.ndarray} or kind <= IMMUTABLE for kind in kinds])
+def forget(key: Any) -> None:
+    global _held
+    facts = _known.pop(key, None)
+    _held -= 0 if facts is None else facts.count
 
 
 class ItemList(list):
@@ -111,7 +121,11 @@ def columns_of(items: Sequence[Any], depth: int = 0) -> list[Any] | None:
         return None
     is_tuple = kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
     if is_tuple and len(set(map(len, items))) == 1:
-        columns = [list(map(itemgetter(number), items)) for number in range(len(items[0]))]
+        columns = (
+            [list(map(itemgetter(number), items)) for number in range(len(items[0]))]
+            if kind is tuple  # a named one may have methods of its own
+            else list(zip(*items, strict=True))
+        )
     elif kind is dict or is_openable(kind):
         dicts = items if kind is dict else list(map(vars, items))
         names, *rest = set(map(tuple, dicts))
@@ -216,6 +230,8 @@ class Column:
         first = some[0]
         if type(first) is not np.ndarray or not first.ndim:
             return np.array(some)
+        if len(set(map(len, some))) > 1 or len(set(map(DTYPE, some))) > 1:
+            raise ValueError("an array has got another length or dtype since it was known")
         rows = np.concatenate(some)  # in less than half of the time of ``np.array``
         return rows.reshape(len(some), *first.shape)
 

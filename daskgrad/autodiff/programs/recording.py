@@ -41,12 +41,13 @@ def record(
     leaves: Sequence[Any],
     active: Sequence[int],
     asked: Sequence[int] = (),
+    pull: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
 ) -> tuple[CallList, list[Any]]:
     """The calls of ``fun``, which returns a list of leaves, and of its pullback; and a cotangent
     for each output, or None if it has none.
 
     ``active``: the places of the differentiated leaves, in the order of the cotangents; ``asked``:
-    the numbers of cotangents that are rows.
+    the numbers of cotangents that are rows. ``pull``: the pullback, if it is not the tape's.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def record(
     try:
         try:
             with np.errstate(all="ignore"):
-                outputs, examples, end = run_on_boxes(recording, fun, leaves, active, asked)
+                outputs, examples, end = run_on_boxes(recording, fun, leaves, active, asked, pull)
         except Unrecordable:
             raise
         except Exception as error:
@@ -89,6 +90,7 @@ def run_on_boxes(
     leaves: Sequence[Any],
     active: Sequence[int],
     asked: Sequence[int],
+    pull: Callable[[Sequence[Any]], Sequence[Any]] | None,
 ) -> tuple[list[Any], list[Any], int]:
     """Outputs and cotangents as calls or constants; examples of the outputs' cotangents; and the
     number of the model's calls."""
@@ -114,10 +116,14 @@ def run_on_boxes(
     if recording.refusal:
         raise recording.refusal
     require_no_slices(tape, [leaves[place] for place in active], asked)
-    end, recording.is_trusted = len(recording.calls), True
-    examples = [example_of(*pair) for pair in zip(outputs, tape.ends, strict=True)]
+    end, recording.is_trusted = len(recording.calls), pull is None
+    ends = tape.ends if pull is None else outputs
+    examples = [example_of(*pair) for pair in zip(outputs, ends, strict=True)]
     seeds = [None if example is None else box_of(example) for example in examples]
-    pulled = tape.pull_rows(seeds, asked) if asked else tape.pull(seeds)
+    if pull is not None:
+        pulled = list(pull(seeds))
+    else:
+        pulled = tape.pull_rows(seeds, asked) if asked else tape.pull(seeds)
     if recording.refusal:
         raise recording.refusal
     return list(map(output_of, [*outputs, *pulled])), examples, end

@@ -56,6 +56,7 @@ COLD = 6  # calls of a model that nobody vouched for, before its code is read
 SHARE_OF_WATCH = 0.2  # of a call's time, for comparisons of large arrays, which programs save
 BYTES_A_SECOND = 1e10  # of such comparisons
 PAUSE = 16  # calls after an impure path, at least
+TOO_LONG = 16  # times as many calls pass after each program that takes too long
 LONGEST = 1024  # calls without a look at a model whose references have changed often
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
@@ -483,7 +484,7 @@ class Programs:
                 start = clock.processor_seconds()
                 results, residuals = way.program.forward(*inputs_of(layout, signature))
                 if clock.processor_seconds() - start > getattr(fun, "longest", math.inf):
-                    entry.patience = min(2 * entry.patience, LONGEST)
+                    entry.patience = min(TOO_LONG * entry.patience, LONGEST)
                     return None
                 pulled = way.program.pull_examples(residuals)
                 middle = clock.thread_seconds()

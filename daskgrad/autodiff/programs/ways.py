@@ -148,7 +148,8 @@ def recorded_way(
     order = {number: place for place, number in enumerate(numbers) if number is not None}
     active = [order[number] for number in sorted(order)]
     inputs = inputs_of(layout, signature)
-    calls, examples = reads.of(lambda: record(leaves_of_value, inputs, active, layout.asked))
+    pull = getattr(fun, "pull", None)
+    calls, examples = reads.of(lambda: record(leaves_of_value, inputs, active, layout.asked, pull))
     if watch is not None and watch.inputs:
         require_used(calls, watch, len(inputs) - len(watch.inputs))
     if not getattr(fun, "has_value", True):  # and no pullback

@@ -9,7 +9,7 @@ import datetime
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from operator import is_
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ from daskgrad.autodiff.programs import kernels
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.carried import TEXT
 from daskgrad.autodiff.programs.counters import count_up
+from daskgrad.autodiff.programs.program import fits
 from daskgrad.autodiff.programs.purity import is_of_library
-from daskgrad.autodiff.programs.references import kind_of_reference, with_references
+from daskgrad.autodiff.programs.references import kept, kind_of_reference, with_references
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
     STATIC,
@@ -29,7 +30,7 @@ from daskgrad.autodiff.programs.signatures import (
     in_order,
     signature_of,
 )
-from daskgrad.autodiff.programs.store import Entry, Programs
+from daskgrad.autodiff.programs.store import Entry, Programs, pushed_function
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
@@ -37,7 +38,8 @@ from daskgrad.autodiff.rules.math_reductions import spread
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values import clock
-from daskgrad.autodiff.values.memory import owned
+from daskgrad.autodiff.values.cotangents import Cotangent
+from daskgrad.autodiff.values.memory import of_its_own, owned
 from daskgrad.autodiff.values.trees import flatten, unflatten
 
 USED = {"delayed", "map_sum", "map_mean", "reduce_sum", "sum", "zip", "stop_gradient", "value"}
@@ -140,6 +142,7 @@ class Whole(Programs):
     ordinary way of so many seconds.
     """
 
+    holds = False  # pullbacks
     reason: str | None = None  # why the latest call could not be a program, though nobody looked
 
     def _start(self, watch: References | None) -> None:
@@ -193,7 +196,7 @@ class Whole(Programs):
             own_watch = entry.watch
             if own_watch is now and (own_watch is watch or not own_watch.has_changed()):
                 inputs = leaves if known.are_leaves else known.inputs(leaves)
-                result = self._by_program(entry, inputs, storage, note)
+                result = self._by_program(fun, entry, inputs, storage, note)
                 if result is FAILED:
                     return otherwise()
                 if result is not None:
@@ -219,33 +222,41 @@ class Whole(Programs):
         entry = None if known is None else self.finest(known.entry, leaves)
         if known is None or entry is None:
             return result
-        if reasons:
+        if reasons and not entry.ways:
             entry.refusal = reasons[0]
             return result
-        outputs = flatten(result)[0]
+        outputs, tape = self._opened(result)
         if is_compared and entry.ways:
-            by_program = self._by_program(entry, known.inputs(leaves), is_counted=False)
+            inputs = known.inputs(leaves)
+            by_program = self._by_program(fun, entry, inputs, is_counted=False)
             if by_program is not None and by_program is not FAILED:
-                self._compared(fun, are_same(flatten(by_program)[0], outputs))
+                self._compare(fun, by_program, result)
             if by_program is not None:
                 return result
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = with_references(fun.layout(args), leaves[count:])
-            self._count(fun.recorded(least), entry, lambda: layout, outputs, None, seconds, path)
+            self._count(fun.recorded(least), entry, lambda: layout, outputs, tape, seconds, path)
         return result
 
     def _unseen(self, call: Callable[[], Any]) -> Any:
-        cold = self._cold
         with hearing_reasons() as reasons:
             result = super()._unseen(call)
-        if reasons:
-            self._cold = cold  # calls that cannot be programs bring none nearer
+        if reasons and not self._is_vouched:
+            self._cold += 1  # calls that cannot be programs bring none nearer
         self.reason = reasons[0] if reasons else None
         return result
 
+    def _opened(self, result: Any) -> tuple[Sequence[Any], Any]:
+        """The outputs in a result, and its tape if its pullback belongs to the program."""
+        return flatten(result)[0], None
+
+    def _compare(self, fun: Any, result: Any, expected: Any) -> None:
+        self._compared(fun, are_same(flatten(result)[0], flatten(expected)[0]))
+
     def _by_program(
         self,
+        fun: Any,
         entry: Entry,
         inputs: Sequence[Any],
         storage: Sequence[Any] | None = None,
@@ -259,10 +270,10 @@ class Whole(Programs):
         for way in entry.ways:
             try:
                 if way.context is None:
-                    outputs, _ = kernels.raise_errors(way.program.forward, inputs)
+                    outputs, residuals = kernels.raise_errors(way.program.forward, inputs)
                 else:
                     with way.context:
-                        outputs, _ = kernels.raise_errors(way.program.forward, inputs)
+                        outputs, residuals = kernels.raise_errors(way.program.forward, inputs)
             except Diverged:
                 continue
             except Exception:
@@ -271,6 +282,8 @@ class Whole(Programs):
                 note(way)
             if is_counted and way.counted:
                 count_up(way.counted)
+            if self.holds:
+                return held_call(fun, entry, way, inputs, outputs, residuals)
             outputs = outputs[: way.structure.num_leaves]
             first = len(outputs) if storage is None else len(outputs) - len(storage)
             for number in range(first):
@@ -307,6 +320,84 @@ class Whole(Programs):
         )
         context = fun.context if uses_blas else None
         return way._replace(context=context, name=fun.name, calls=fun.calls)
+
+
+class HeldCall:
+    """A call by a program, for any number of cotangents; ``referred`` locks what it needs.
+
+    ``args``: its arguments, which nobody else has.
+    """
+
+    args: tuple
+
+    def __init__(self, way: Way, value: Any, residuals: tuple, referred: Any):
+        self.value = value
+        self.way, self._residuals, self._referred = way, residuals, referred
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any] | None:
+        """The cotangents of all leaves of the arguments, in arrays that nobody else has; None if
+        the ordinary way has them, or errors of its own."""
+        pairs = zip(cotangents, self.way.program.examples, strict=True)
+        taken = [(leaf, example) for leaf, example in pairs if example is not None]
+        if not all([fits(*pair) for pair in taken]):
+            return None
+        inputs = [self._residuals, *[leaf for leaf, _ in taken]]
+        try:
+            with self.way.context or nullcontext():
+                pulled = kernels.raise_errors(self.way.program.backward, inputs)
+        except Exception:
+            return None
+        return [owned(pulled, n) if type(x) is np.ndarray else x for n, x in enumerate(pulled)]
+
+
+def held_call(
+    fun: Any, entry: Entry, way: Way, inputs: Sequence[Any], outputs: list[Any], residuals: tuple
+) -> HeldCall:
+    """The result of a call by a program whose pullback is kept."""
+    referred = None
+    if entry.watch.inputs:
+        values = inputs[-len(entry.watch.inputs) :]
+        residuals, referred = kept(residuals, entry.watch, pushed_function(fun), values)
+    return HeldCall(way, unflatten(way.structure, outputs), residuals, referred)
+
+
+class OrdinaryTape:
+    """The pullback of a call by the ordinary way, with which programs are compared."""
+
+    def __init__(self, held: Any):
+        self._held = held
+
+    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+        return flatten(self._held.pull(Cotangent(tuple(cotangents))))[0]
+
+    def held_arrays(self) -> list[Any]:
+        return []
+
+
+class WholePullbacks(Whole):
+    """Programs of values and their pullbacks: the result of a call is a ``HeldCall``."""
+
+    holds = True
+
+    def call(self, fun: Any, args: tuple, *others: Any) -> Any:
+        has_none = self.is_cold or self.impurity is not None
+        own = args if has_none else tuple(map(of_its_own, args))
+        result = super().call(fun, own, *others)
+        if type(result) is HeldCall:
+            result.args = own
+        return result
+
+    def _opened(self, result: Any) -> tuple[Sequence[Any], Any]:
+        return flatten(result.value)[0], OrdinaryTape(result)
+
+    def _compare(self, fun: Any, result: HeldCall, expected: Any) -> None:
+        outputs, tape = self._opened(expected)
+        is_same = are_same(flatten(result.value)[0], outputs)
+        seeds = result.way.program.examples
+        with np.errstate(all="ignore"):
+            pulled = result.pull(seeds)
+            is_same &= pulled is None or are_same(pulled, tape.pull(seeds))
+        self._compared(fun, is_same)
 
 
 def on_tapes(call: Callable[[], Any]) -> Any:

@@ -504,7 +504,7 @@ def test_what_takes_longer_than_it_may_here_is_left_to_threads_until_it_is_quick
 
 def test_a_program_that_takes_too_long_is_tried_ever_more_seldom(monkeypatch):
     """The ordinary way may take longer than the program: only a run of it tells."""
-    monkeypatch.setattr(objectives, "ORDINARY", math.inf)
+    monkeypatch.setattr(objectives.RecordedObjective, "ordinary", math.inf)
     made, make = [], store.make_way
 
     def counted(*args):
@@ -520,8 +520,8 @@ def test_a_program_that_takes_too_long_is_tried_ever_more_seldom(monkeypatch):
         for _ in range(400):
             gradient(X)
     assert not whole_programs(gradient)[0]
-    assert 1 <= len(made) <= 8
-    for _ in range(1000):
+    assert 1 <= len(made) <= 3
+    for _ in range(3000):
         gradient(X)
     assert whole_programs(gradient)[0]
 
