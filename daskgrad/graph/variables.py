@@ -76,10 +76,10 @@ class Variable(Node):
     def __getstate__(self) -> dict[str, Any]:
         self.own_arrays()  # a copy may be used later than the call
         parts = dict(self._parts or {})
-        return {**self.__dict__, "_parts": parts, "_children": None, "_showing": None}
+        return {**super().__getstate__(), "_parts": parts, "_children": None, "_showing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         self._parts = weakref.WeakValueDictionary(state["_parts"])
 
     def __repr__(self) -> str:
