@@ -18,7 +18,8 @@ from daskgrad.derivatives.recording import RecordedFunction
 from daskgrad.graph.activity import Graph
 from daskgrad.graph.backward import build_backward, pull_here
 from daskgrad.graph.forward import build_forward
-from daskgrad.graph.nodes import Node, order
+from daskgrad.graph.nodes import Node
+from daskgrad.graph.order import order
 from daskgrad.graph.variables import Variable
 from daskgrad.tasks.task_graph import TaskGraph, where
 

@@ -9,8 +9,9 @@ from daskgrad.autodiff.models.as_called import as_called
 from daskgrad.autodiff.models.tracing import Active
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.graph.expressions import joined, run_here
-from daskgrad.graph.nodes import CallNode, Constant, Node, is_chain, order
+from daskgrad.graph.nodes import CallNode, Constant, Node, is_chain
 from daskgrad.graph.operators import last_of
+from daskgrad.graph.order import order
 from daskgrad.graph.variables import Variable
 
 

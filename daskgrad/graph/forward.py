@@ -101,7 +101,8 @@ class ValuesOfBoth(Values):
     def __missing__(self, node: Node) -> Any:
         if node not in self._here.graph.here:
             return super().__missing__(node)
-        self[node] = self._tasks.data(node.key, self._here.values[node])
+        key = self._tasks.key("value", node.key_name)  # not its own: it may show borrowed arrays
+        self[node] = self._tasks.data(key, self._here.values[node])
         return self[node]
 
 

@@ -26,13 +26,14 @@ def find_hidden(kind: type, thing: Any) -> Any:
     """The first object of a class among the first 100 objects in a thing, or ``None``."""
     if isinstance(thing, PLAIN) or (type(thing) is types.FunctionType and not held_by(thing)):
         return None
-    objects = [thing]
+    objects, known = [thing], {id(thing)}  # each once: autograd's functions hold themselves
     for part in objects:  # grows during the loop
         if isinstance(part, kind):
             return part
-        room = LOOKED_AT - len(objects)
-        if room > 0:
-            objects.extend(itertools.islice(parts_of(part), room))
+        for other in itertools.islice(parts_of(part), max(0, LOOKED_AT - len(objects))):
+            if id(other) not in known:
+                known.add(id(other))
+                objects.append(other)
     return None
 
 

@@ -7,7 +7,6 @@ import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from operator import attrgetter
 from typing import Any
 
 import dask
@@ -46,6 +45,7 @@ from daskgrad.graph.in_place import (
 )
 from daskgrad.graph.notebooks import BACKENDS, leaves_table, node_table
 from daskgrad.graph.operators import GETITEM, ArrayOperators
+from daskgrad.graph.order import order, reduced
 from daskgrad.tasks.collections import Collection, is_collection
 from daskgrad.tasks.keys import Names, Stage
 from daskgrad.tasks.task_graph import TaskGraph, TasksHere
@@ -98,6 +98,17 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
                 break
         self.key: Key = names.key("value", self.key_name, self.calls)
         self.annotations = dict(dask.get_annotations()) or NO_ANNOTATIONS
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return reduced(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "views"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.view_of is not None:
+            note_view(self, *self.view_of)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -314,21 +325,6 @@ def require_no_node_in(leaf: Any, where: str) -> None:
             f"dicts, lists and tuples, or register the class with optree in namespace "
             f"{NAMESPACE!r}"
         )
-
-
-def order(
-    outputs: Iterable[Any], inputs_of: Callable[[Any], Sequence[Any]] = attrgetter("inputs")
-) -> list[Any]:
-    """All nodes that the outputs depend on, by ``inputs_of`` each, inputs first."""
-    done: dict[Any, None] = {}
-    stack = list(outputs)[::-1]
-    while stack:
-        waiting = [source for source in inputs_of(stack[-1]) if source not in done]
-        if waiting:
-            stack.extend(waiting[::-1])
-        else:
-            done[stack.pop()] = None
-    return list(done)
 
 
 def require_no_node_as_key(arguments: tuple[tuple, dict], where: str) -> None:

@@ -364,10 +364,6 @@ class ArrayOperators(metaclass=AnsweringType):
             raise refusal(self, "isinstance() or type()", INSTANCE)
         return self.value_here().__class__
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
-        """As an object of its own class; pickle would ask for the value's."""
-        return object.__new__, (type(self),), self.__getstate__()
-
     def __getattr__(self, attribute: str) -> Any:
         is_known = attribute in OF_LAYOUT and self.is_here
         if attribute in ASKED_BY_DASK and not is_known and package_of(sys._getframe(1)) == "dask":

@@ -22,7 +22,7 @@ from daskgrad.autodiff.values.addition import pairwise
 from daskgrad.autodiff.values.cotangents import SMALL, Cotangent
 from daskgrad.graph.eager import EagerCall
 from daskgrad.graph.expressions import expressions_of
-from daskgrad.graph.nodes import order as order_of
+from daskgrad.graph.order import order as order_of
 
 MANY = 3  # uses of a value whose cotangents have several sums
 Unit = EagerCall | OuterNode  # a call of a model, or of NumPy

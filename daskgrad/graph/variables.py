@@ -16,7 +16,7 @@ from daskgrad.autodiff.values.descriptions import describe, is_integer
 from daskgrad.autodiff.values.elsewhere import Elsewhere, brought_here
 from daskgrad.autodiff.values.memory import canonical_leaf, contiguous, of_its_own, require_room
 from daskgrad.autodiff.values.trees import BOXES, Children, flatten, map_leaves
-from daskgrad.graph.nodes import Node
+from daskgrad.graph.nodes import Node, names
 from daskgrad.graph.notebooks import leaves_table
 from daskgrad.tasks.collections import (
     is_collection,
@@ -76,10 +76,10 @@ class Variable(Node):
     def __getstate__(self) -> dict[str, Any]:
         self.own_arrays()  # a copy may be used later than the call
         parts = dict(self._parts or {})
-        return {**self.__dict__, "_parts": parts, "_children": None, "_showing": None}
+        return {**super().__getstate__(), "_parts": parts, "_children": None, "_showing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         self._parts = weakref.WeakValueDictionary(state["_parts"])
 
     def __repr__(self) -> str:
@@ -125,14 +125,16 @@ class Variable(Node):
         return constant
 
     def _show(self, leaves: list[Any]) -> None:
-        """Replaces its arrays by copies, in its parts and constants, too."""
-        self.leaves = leaves
+        """Replaces its arrays by copies, in its parts and constants, too; under another key, since
+        a scheduler may not have forgotten the arrays of this one."""
+        self.leaves, self.key = leaves, names.key("value", self.key_name)
         self.primal = optree.tree_unflatten(self.structure, leaves)
         for part in list((self._parts or {}).values()):
             start = part.first_leaf - self.first_leaf
             part._show(leaves[start : start + len(part.leaves)])
         for constant in list(self._showing or ()):
             constant._show(leaves)
+            constant.key = self.key
 
     @property
     def is_container(self) -> bool:

@@ -1,12 +1,15 @@
 """Clients: finds the client that Dask would compute with, and checks that it is connected."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 
 import dask
 import dask.base
 from dask.callbacks import Callback
 from dask.config import config
 from distributed import Client, Worker, get_worker
+from distributed.client import ClosedClientError
 
 from daskgrad.tasks.settings import setting
 
@@ -89,6 +92,17 @@ def has_client() -> bool:
     except ValueError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def connected(client: Client, purpose: str) -> Iterator[None]:
+    """A context that requires a connected client, also if it is closed meanwhile."""
+    require_connected(client, purpose)
+    try:
+        yield
+    except ClosedClientError:
+        require_connected(client, purpose)
+        raise
 
 
 def require_connected(client: Client, purpose: str) -> None:

@@ -18,6 +18,7 @@ from distributed import Client, Future
 
 from daskgrad.autodiff.models.model import Model, SentFunction
 from daskgrad.autodiff.values.carriers import kept_or_made
+from daskgrad.tasks.clients import connected
 from daskgrad.tasks.keys import Names, task_label
 from daskgrad.tasks.sending import named_if_unsendable
 
@@ -97,7 +98,8 @@ def parts_of(fun: Any) -> tuple[int, ...]:
 def keep(client: Client, model: Model) -> Future:
     """Sends a model, without the caller's annotations, which are for an evaluation's tasks."""
     key = Names().key("value", model.name)
-    return Context().run(client.submit, give, KeptModel(model), key=key)
+    with connected(client, f"model {model.name!r} cannot be sent"):
+        return Context().run(client.submit, give, KeptModel(model), key=key)
 
 
 def drop_oldest(held: Held, used: Container[Any]) -> None:

@@ -131,8 +131,8 @@ def supervised(
     ``measure`` is called when they are there, before the scheduler forgets the tasks. If some are
     lost and they ``are_apart``, needing nothing of each other, the others are waited for.
     """
-    clients.require_connected(client, "a graph cannot be computed")
-    packed = client.get(graph, keys, sync=False, **kwargs)
+    with clients.connected(client, "a graph cannot be computed"):
+        packed = client.get(graph, keys, sync=False, **kwargs)
     futures = futures_of(packed)
     supervisor = Supervisor(client, futures)
     try:

@@ -26,7 +26,7 @@ from daskgrad.autodiff.models.travel import sent
 from daskgrad.autodiff.values.carriers import sent_by_value
 from daskgrad.autodiff.values.memory import Sealed
 from daskgrad.tasks import observers
-from daskgrad.tasks.clients import active_client
+from daskgrad.tasks.clients import active_client, connected
 from daskgrad.tasks.collections import Collection, HoldingLayer, Results, task_of
 from daskgrad.tasks.kept_models import give, sent_models
 from daskgrad.tasks.keys import Names, Stage, is_of_pullbacks, key_parts, task_label, watched_key
@@ -358,7 +358,8 @@ class TaskGraph:
                 results = map(DataNode, keys, self._compute_here(keys, built))
                 other._tasks.update(zip(keys, results, strict=True))
             else:
-                other._futures += Results(keys, built).compute_by(client.get, sync=False)
+                with connected(client, "a graph cannot be computed"):
+                    other._futures += Results(keys, built).compute_by(client.get, sync=False)
         return other
 
     def release(self) -> None:

@@ -5,6 +5,7 @@ import math
 import operator
 import re
 
+import autograd.numpy
 import numpy as np
 import pytest
 from inputs import Unregistered, X, energy, named
@@ -148,8 +149,16 @@ def closed_over_list(x):
     return lambda y: y * values[0]
 
 
+def deep_beside_functions(x):
+    for _ in range(30):
+        x = [x]
+    functions = [autograd.numpy.sin, autograd.numpy.cos, autograd.numpy.sum]  # hold themselves
+    return lambda y: [function(y) * x for function in functions]
+
+
 FUNCTIONS = {
     "a closure": closed_over,
+    "a list beside functions of NumPy": deep_beside_functions,
     "a list in a closure": closed_over_list,
     "a function in a closure": lambda x: closed_over_list(closed_over(x)),
     "a default": lambda x: lambda y, z=x: y * z,

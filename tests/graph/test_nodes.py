@@ -16,6 +16,7 @@ import dask.array
 import dask.bag
 import optree
 import pytest
+from comparisons import bits
 from numpy.testing import assert_allclose, assert_array_equal
 from optree.dataclasses import dataclass
 from policies import moving
@@ -484,7 +485,35 @@ def test_a_persisted_node_keeps_its_derivative(scheduler):
     assert_allclose(gradient, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("moved", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+MOVED = pytest.mark.parametrize(
+    "moved", [copy.deepcopy, lambda nodes: pickle.loads(pickle.dumps(nodes))]
+)
+
+
+@MOVED
+def test_nodes_in_a_row_of_any_length_are_copied(moved):
+    x, scaled = dg.variable(X), dg.delayed(lambda y, x: 0.5 * y + np.sin(x))
+    rows = [x]
+    for _ in range(1000):
+        rows.append(scaled(rows[-1], rows[len(rows) // 2]))
+    copies = moved([rows[-1], rows[7], x])
+    results = [
+        dask.compute(*dg.differentiate(energy(last) + energy(early), x), scheduler="sync")
+        for last, early, x in ([rows[-1], rows[7], x], copies)
+    ]
+    assert bits(results[0]) == bits(results[1])
+
+
+@MOVED
+def test_views_of_a_node_that_is_copied_are_views(moved):
+    x = dg.variable(X)
+    x, view = moved((x, x.reshape(-1)))
+    x += 1.0
+    with pytest.raises(TypeError, match="changes an array in place"):
+        energy(view).compute()
+
+
+@MOVED
 def test_parts_of_a_variable_stay_its_parts_where_they_are_copied(moved):
     node = energy(dg.variable(X))
     assert copy.copy(node).compute() == node.compute()

@@ -35,7 +35,7 @@ AT_ONCE = {  # tasks that may begin yet once those that have begun end
     "in line": 0,
     "sync": 0,
     "threads": dask.system.CPU_COUNT,
-    "processes": 12,  # Dask hands each process six tasks at a time
+    "processes": 2,
     "cluster": 2,  # one more each that the workers have
 }
 
@@ -211,7 +211,8 @@ def on(scheduler, request):
         with dask.config.set({"scheduler": "sync", "daskgrad.inline.seconds": 60}):
             yield
     else:
-        with use_scheduler(scheduler, request):
+        # a process would get six models as one task, which ends after the last of them
+        with use_scheduler(scheduler, request), dask.config.set(chunksize=1):
             yield
 
 
@@ -521,7 +522,7 @@ FAILURES = [
 def test_an_exception_in_one_model_ends_the_others(scheduler, name, request, gate):
     operation, model = FAILING[name], "bad_term" if name == "sum" else "bad_piece"
     expected = bits_in_line(operation)
-    gate.free = 12 if scheduler == "processes" else 4  # all that a process has been handed
+    gate.free = 4
 
     def again():
         assert bits(operation(None)) == expected

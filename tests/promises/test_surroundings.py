@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import autograd
 import autograd.numpy as np
@@ -19,7 +20,7 @@ from comparisons import bits
 from distributed import Client, get_client, worker_client
 from lengths import in_short
 from numpy.testing import assert_allclose
-from waiting import SLOW
+from waiting import SLOW, wait_until
 
 import daskgrad as dg
 from daskgrad.tasks.clients import active_client
@@ -224,20 +225,48 @@ def test_after_the_client_closed(also_placed_on_another, shared_cluster, expecte
 ENDED = r"clos|lost|reach"
 
 
+CLOSING = {"distributed.comm.timeouts.connect": "2s"}
+
+
 def test_after_the_cluster_closed_under_its_client():
-    limit = {"distributed.comm.timeouts.connect": "2s"}
-    with cluster(limit, processes=False, protocol="tcp://") as client:
+    with cluster(CLOSING, processes=False, protocol="tcp://") as client:
         shards = dg.place(ITEMS)
         sum_over(shards)
         _, pullback = dg.vjp(vector, X)
         client.cluster.close()
         for ask in (
             ASKED["value_and_grad"],
+            held,
             lambda: sum_over(shards),
             lambda: pullback(np.ones(3)),
         ):
             with pytest.raises((ConnectionError, RuntimeError, OSError), match=ENDED):
                 ask()
+
+
+LARGE = partial(np.dot, numpy.ones((2**12, 3)))  # a model that goes to a cluster apart
+
+
+@pytest.mark.parametrize(
+    ("send", "ask"),
+    [
+        ("get", ASKED["value_and_grad"]),
+        ("get", held),
+        ("submit", lambda: dg.vjp(dg.delayed(LARGE), X)),
+    ],
+)
+def test_the_cluster_closes_as_a_graph_is_sent(send, ask, monkeypatch):
+    sent = getattr(Client, send)
+
+    def closing(client, *args, **kwargs):
+        client.cluster.close()
+        wait_until(lambda: client.status == "closed")
+        return sent(client, *args, **kwargs)
+
+    monkeypatch.setattr(Client, send, closing)
+    with cluster(CLOSING, processes=False, protocol="tcp://"):
+        with pytest.raises(ConnectionError, match="client is closed"):
+            ask()
 
 
 # --------------------------------------------------------------------------------- in a model
