@@ -60,17 +60,19 @@ LONGEST = 1024  # calls without a look at a model whose references have changed 
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
+FEW_WAYS = 2  # seen by the lengths of their tapes: other calls of an objective's first evaluation
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
-    that have programs, and the ``refusal`` of more; ``patience``: prices of the next program, after
-    impure paths; ``served``: items of sums, one by one; ``batches``: programs of many items, by
-    number of way and stacked inputs; ``reads``: places of carried arguments that the model reads,
-    on its other ways: calls with each of their constants have entries of their own."""
+    """One function's calls of a signature: ``calls`` on the tape since the latest program, and the
+    ``lengths`` of these tapes; ``ways`` that have programs, and the ``refusal`` of more;
+    ``patience``: prices of the next program, after impure paths; ``served``: items of sums, one by
+    one; ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places
+    of carried arguments that the model reads, on its other ways: calls with each of their constants
+    have entries of their own."""
 
     signature: Signature
     watch: References
@@ -83,6 +85,7 @@ class Entry:
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
     passed: Sequence[weakref.ref] = ()  # functions, with which it goes
+    lengths: set[int] = field(default_factory=set)
 
     @property
     def may_have_batches(self) -> bool:
@@ -176,6 +179,7 @@ class Programs:
             outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or self.layout_of(fun, call)  # noqa: E731
+        entry.lengths.add(tape.steps)
         self._count(fun, entry, layout_of, outputs, tape, seconds, path)
         return outputs, tape
 
@@ -308,8 +312,10 @@ class Programs:
     # -------------------------------------------------------------------------------------- paths
 
     def _is_last(self, entry: Entry) -> bool:
-        """Whether the next call without a program is the last one before there is one."""
-        is_time = entry.calls + 1 >= self.price * entry.patience
+        """Whether the next call without a program is the last one before there is one. Tapes of
+        many lengths are many ways, each of which is to pay for its program."""
+        ways = len(entry.lengths) if len(entry.lengths) > FEW_WAYS else 1
+        is_time = entry.calls + 1 >= self.price * entry.patience * ways
         return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
 
     def _path_of(self, entry: Entry | None) -> Path:
@@ -436,7 +442,8 @@ class Programs:
             if self._judge(fun, entry, path) is not None:
                 self._wait(fun, entry)
         elif is_last and not entry.watch.has_changed():
-            entry.calls, entry.refusal = 0, "another thread makes its program"
+            entry.calls, entry.lengths = 0, set()
+            entry.refusal = "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if entry.reads:
