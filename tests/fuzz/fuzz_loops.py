@@ -1,8 +1,8 @@
 """Random loops over time, compiled with ``for`` statements: the bits of the tape.
 
 Turns update one to three states by the operations of ``fuzz_operations``. They may depend on their
-number, on branches and on states of two turns ago; loops may have others within them, end early,
-and keep values of some turns or of all. Small loops are rolled, too.
+number, on branches and on states of two turns ago; loops may have others within them, ``dg.scan``
+among them, end early, and keep values of some turns or of all. Small loops are rolled, too.
 """
 
 import autograd
@@ -22,8 +22,11 @@ from daskgrad.autodiff.programs.program import written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.rolling import rolled
+from daskgrad.graph.delayed import as_model
+from daskgrad.loops.nested import NestedLoop
+from daskgrad.loops.schedules import AUTO
 
-KINDS = "operation data number index slice lag branch gradient rare kept total swap".split()
+KINDS = "operation data number index slice lag branch gradient rare kept total swap scan".split()
 KINDS += ["inner"] * 4
 
 
@@ -47,6 +50,22 @@ def mixed(state, value):
     return 0.9 * state + 0.1 * np.sum(value)
 
 
+def scanned(x, y, choice):
+    """The last state of a loop of the package's, with or without rows and outputs."""
+    count, outputs = 2 + choice % 5, [None, "sum", "stack"][choice % 3]
+    has_rows = choice % 2 == 1
+
+    def step(state, *others):
+        *rows, y = others
+        value = np.sin(y) if choice % 7 and np.sum(state) > 0.0 else y * y
+        new = mixed(state, value * rows[0] if rows else value)
+        return (new, np.sum(new * y)) if outputs else new
+
+    loop = NestedLoop(as_model(step), count, has_rows, outputs, AUTO)
+    value = loop(x, *[np.cos(np.arange(float(count)))] * has_rows, y)
+    return value[0] + np.sum(value[1]) if outputs else value
+
+
 def turn_of(steps, turn, states, before, data, lists):
     for kind, i, j, choice, within in steps:
         i, j = i % len(states), j % len(states)
@@ -68,6 +87,8 @@ def turn_of(steps, turn, states, before, data, lists):
             value = np.sin(y) if np.sum(x) > 0.1 * (choice % 5) else y * data[0][0]
         elif kind == "gradient":
             value = autograd.grad(lambda z: np.sum(np.sin(z) * np.mean(z)))(y)
+        elif kind == "scan":
+            value = scanned(x, y, choice)
         elif kind == "rare":
             value = y * y if turn == choice % 7 else np.cos(y)
         elif kind == "kept":
