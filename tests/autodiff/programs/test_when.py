@@ -91,11 +91,12 @@ def test_each_number_of_turns_is_to_pay_for_its_program(compiles, is_whole, monk
     monkeypatch.setattr(ways, "record", lambda *args: recorded.append(1) or plain(*args))
     if not is_whole:
         monkeypatch.setattr(Objective, "call", lambda self, args, otherwise, out: otherwise())
-    fun = lambda x: halved(x, 1e-6)  # noqa: E731
+    number = next(numbers)
+    fun = lambda x: halved(x, 1e-6) + number  # noqa: E731
     gradient = dg.value_and_grad(dg.delayed(fun, compile=compiles))
     with dask.config.set({"scheduler": "sync"}):
-        for number in range(100):
-            gradient(X * 2.0 ** (number % 25))
+        for turn in range(100):
+            gradient(X * 2.0 ** (turn % 25))
         made += recorded
         for _ in range(200):
             gradient(X)
