@@ -86,7 +86,7 @@ class Pulled:
     def pull(self, number: int, state: Any) -> None:
         """Pulls one step back."""
         loop, ends = self._steps.loop, self._ends
-        after, pullback = self._steps.trace(number, state)
+        after, _, pullback = self._steps.trace(number, state)
         expected = self._expected.pop(number + 1, None)
         if expected is not None:
             subject = f"the step {self._steps.model.name!r} of a loop"

@@ -66,14 +66,14 @@ class Steps:
             require_alike(after, state, self.model.name)
             return after, output
 
-    def trace(self, number: int, state: Any) -> tuple[Any, Callable[[Leaves], Leaves]]:
-        """Runs a step: the state that it returned, and the pullback from the leaves of state and
-        output to the active inputs' leaves."""
+    def trace(self, number: int, state: Any) -> tuple[Any, Any, Callable[[Leaves], Leaves]]:
+        """Runs a step: the state and the output that it returned, and the pullback from the leaves
+        of both to the active inputs' leaves."""
         inputs = self._inputs(number, state)
         with self._blame(number, inputs):
             tracer = Tracer(self.model, self.loop.call, self.loop.active, inputs)
             value, pullback = tracer.run(inputs)
-            after, _ = parts_of(value, self.loop.outputs, self.model.name)
+            after, output = parts_of(value, self.loop.outputs, self.model.name)
         places = places_of(value, self.loop.outputs)
         leaves = flatten(value)[0]
 
@@ -86,7 +86,7 @@ class Steps:
                     finite.require_pulled(where, self.loop.active, pulled)
             return pulled
 
-        return after, pull
+        return after, output, pull
 
     def widths(self, state: Any) -> list[int]:
         """The number of leaves of each active input."""

@@ -1,8 +1,8 @@
 """Random loops over time, compiled with ``for`` statements: the bits of the tape.
 
 Turns update one to three states by the operations of ``fuzz_operations``. They may depend on their
-number, on branches and on states of two turns ago; loops may have others within them, end early,
-and keep values of some turns or of all. Small loops are rolled, too.
+number, on branches and on states of two turns ago; loops may have others within them, ``dg.scan``
+among them, end early, and keep values of some turns or of all. Small loops are rolled, too.
 """
 
 import autograd
@@ -18,12 +18,19 @@ from daskgrad.autodiff.programs import rolling
 from daskgrad.autodiff.programs.batches import batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import TurnLoop
+from daskgrad.autodiff.programs.lengths import RecordedLengths, Unlike, way_between
 from daskgrad.autodiff.programs.program import written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.rolling import rolled
+from daskgrad.autodiff.programs.signatures import are_same
+from daskgrad.autodiff.programs.ways import Way
+from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.graph.delayed import as_model
+from daskgrad.loops.nested import NestedLoop
+from daskgrad.loops.schedules import AUTO
 
-KINDS = "operation data number index slice lag branch gradient rare kept total swap".split()
+KINDS = "operation data number index slice lag branch gradient rare kept total swap scan".split()
 KINDS += ["inner"] * 4
 
 
@@ -47,6 +54,22 @@ def mixed(state, value):
     return 0.9 * state + 0.1 * np.sum(value)
 
 
+def scanned(x, y, choice):
+    """The last state of a loop of the package's, with or without rows and outputs."""
+    count, outputs = 2 + choice % 5, [None, "sum", "stack"][choice % 3]
+    has_rows = choice % 2 == 1
+
+    def step(state, *others):
+        *rows, y = others
+        value = np.sin(y) if choice % 7 and np.sum(state) > 0.0 else y * y
+        new = mixed(state, value * rows[0] if rows else value)
+        return (new, np.sum(new * y)) if outputs else new
+
+    loop = NestedLoop(as_model(step), count, has_rows, outputs, AUTO)
+    value = loop(x, *[np.cos(np.arange(float(count)))] * has_rows, y)
+    return value[0] + np.sum(value[1]) if outputs else value
+
+
 def turn_of(steps, turn, states, before, data, lists):
     for kind, i, j, choice, within in steps:
         i, j = i % len(states), j % len(states)
@@ -68,6 +91,8 @@ def turn_of(steps, turn, states, before, data, lists):
             value = np.sin(y) if np.sum(x) > 0.1 * (choice % 5) else y * data[0][0]
         elif kind == "gradient":
             value = autograd.grad(lambda z: np.sum(np.sin(z) * np.mean(z)))(y)
+        elif kind == "scan":
+            value = scanned(x, y, choice)
         elif kind == "rare":
             value = y * y if turn == choice % 7 else np.cos(y)
         elif kind == "kept":
@@ -86,10 +111,12 @@ def turn_of(steps, turn, states, before, data, lists):
         states[i] = mixed(x, value)
 
 
-def program(seed):
+def program(seed, more=0):
+    """A function of arrays, with so many more turns."""
     random = np.random.default_rng(seed)
     steps, last = steps_of(random), int(random.integers(5))
     turns, first = random.integers([5, 5], [24, 10]).tolist()
+    turns += more
     order = [range(turns), range(turns)[::-1], range(first, first + turns)][random.integers(3)]
     ends, count = int(random.integers(4)), int(random.integers(1, 4))
 
@@ -132,7 +159,46 @@ def differences(seed, counts):
             item = rewritten(rolled(calls))
             counts[depth_of(item.calls)] += 1
             texts = [f"{found[1]} results differ"] * bool(found[1])
+            texts += differences_of_lengths(seed, dtype, counts)
             return texts + differences_of_batch(random, item, examples, first, counts)
+
+
+def differences_of_lengths(seed, dtype, counts):
+    """A program of other lengths, which has the tape's bits at one point, against those of its own
+    at others."""
+    made = {}
+    for more in (0, 4, 9, 6):
+        points_here = points(seed + 1, dtype=dtype)
+        result = compared(program(seed, more), points_here, (0, 1), SENSELESS)
+        if result is None or result[1]:
+            return [f"{result[1]} results differ"] * bool(result)
+        made[more] = result[0]
+    own = made.pop(6)
+    if len({x.source.text for x in made.values()}) > 1:
+        counts["own texts"] += 1
+        return []
+    known = [RecordedLengths((more,), Way(x, None, ()), {}) for more, x in made.items()]
+    try:
+        expected = way_between(known, (6,)).program
+    except Unlike:
+        counts["unlike"] += 1
+        return []
+    are_right = []
+    with silence():
+        for arrays in points(seed + 1, dtype=dtype):
+            results = [outcome(x, arrays) for x in (expected, own)]
+            are_right.append(are_same(*results))
+    counts["lengths"] += are_right[0]
+    return ["a program of other lengths differs"] * (are_right[0] and not all(are_right))
+
+
+def outcome(program, arrays):
+    """The results of a program, none if it ends before."""
+    try:
+        outputs, residuals = program.forward(*arrays)
+        return [*outputs, *program.pull_examples(residuals)]
+    except Diverged:
+        return []
 
 
 def differences_of_batch(random, item, examples, first, counts):

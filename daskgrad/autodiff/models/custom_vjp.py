@@ -19,11 +19,9 @@ class Rule:
     """A function with its own rules: on plain arrays it just runs, on boxes it is one node.
 
     ``is_first_order``: it has no second derivatives, and its arguments are never boxes.
-    ``is_recorded_through``: programs make the calls of its rules one by one.
     """
 
     is_first_order = False
-    is_recorded_through = False
 
     def __init__(self, fun: Callable, caller: str):
         if not callable(fun):
@@ -71,6 +69,13 @@ class Rule:
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         """The value, and the residuals for the pullback; arguments may be boxes."""
         raise NotImplementedError
+
+    def run_recorded(
+        self, args: tuple, kwargs: dict, active: Sequence[int]
+    ) -> tuple[Any, Any] | None:
+        """As ``run``, on boxes of a recording, so that a program makes the calls of run and
+        pullback one by one; None if each is one call of it."""
+        return None
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         """The map from a cotangent of the value to one (or ``None``) for each positional argument;

@@ -91,8 +91,6 @@ def implicit(
 class Implicit(Rule):
     """The function that a solver computes; its values are roots of the residual."""
 
-    is_recorded_through = True
-
     def __init__(self, solver: Callable, residual: Callable, linear_solver: Callable | None = None):
         super().__init__(solver, "dg.implicit")
         for parameter, fun in (("residual", residual), ("linear_solver", linear_solver)):
@@ -112,6 +110,9 @@ class Implicit(Rule):
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, Any]:
         """The root; a node of the outer trace if arguments are its boxes."""
         return self(*args, **kwargs), None
+
+    def run_recorded(self, args: tuple, kwargs: dict, active: Sequence[int]) -> tuple[Any, Any]:
+        return self.run(args, kwargs)
 
     def pullback(self, call: RuleCall, active: Sequence[int]) -> Callable[[Any], Any]:
         root = Root(call, self.residual)

@@ -390,7 +390,7 @@ class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
         raise AttributeError(f"'ArrayBox' object has no attribute {name!r}")
 
     def __iter__(self) -> Any:
-        return iter([self[number] for number in range(len(self))])
+        return map(self.__getitem__, range(len(self)))  # each is taken in its turn
 
     def dot(self, other: Any) -> Any:
         """The method of a plain array makes an array of the boxes in ``other``."""

@@ -5,9 +5,11 @@ for a constant. Rules of the tape run on boxes, too. A rule that looks at number
 pullback becomes one call of the program.
 """
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import autograd.numpy as anp
@@ -34,6 +36,9 @@ from daskgrad.autodiff.tape.reverse import AutogradTape, TapeNode, pullback_of, 
 from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
+
+MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little
+MOST_HELD = 2**28  # bytes of their values
 
 
 def record(
@@ -130,9 +135,10 @@ def run_on_boxes(
 
 
 @contextmanager
-def recording_models() -> Iterator[None]:
-    """A context in which models with boxes as arguments are recorded, whatever their backends."""
-    token = recorder.set(trace_recorded)
+def recording_models(most: float = MOST_STEPS) -> Iterator[None]:
+    """A context in which models with boxes as arguments are recorded, whatever their backends, with
+    at most so many calls."""
+    token = recorder.set(partial(trace_recorded, most))
     try:
         yield
     finally:
@@ -142,11 +148,11 @@ def recording_models() -> Iterator[None]:
 class RecordedTape(AutogradTape):
     """The tape of a model within an evaluation that is recorded; its pulls are recorded, too."""
 
-    __slots__ = ("arrays",)
+    __slots__ = ("arrays", "most")
 
-    def __init__(self, tape: AutogradTape, arrays: Sequence[Any]):
+    def __init__(self, tape: AutogradTape, arrays: Sequence[Any], most: float):
         super().__init__(tape.roots, tape.ends)
-        self.arrays = list(map(HIDDEN.__get__, arrays))
+        self.most, self.arrays = most, list(map(HIDDEN.__get__, arrays))
 
     @property
     def tape_nbytes(self) -> int:
@@ -160,34 +166,34 @@ class RecordedTape(AutogradTape):
         recording = self.roots[0].recording
         if is_term:
             require_no_slices(self, self.arrays, asked)
-        recording.is_trusted = True
+        before, recording.is_trusted = recording.is_trusted, True
         try:
             return super().pull_rows(cotangents, asked) if asked else super().pull(cotangents)
         finally:
-            recording.is_trusted = False
-            require_few(recording)
+            recording.is_trusted = before
+            require_few(recording, self.most)
 
     pull = pull_rows
 
 
-MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little
-MOST_HELD = 2**28  # bytes of their values
-
-
-def trace_recorded(fun: Callable, arrays: Sequence[Any]) -> tuple[list[Any], AutogradTape]:
+def trace_recorded(
+    most: float, fun: Callable, arrays: Sequence[Any]
+) -> tuple[list[Any], AutogradTape]:
     """The results of a backend's ``trace``, of boxes of a recording."""
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
     recording = arrays[0]._node.recording
     outputs, tape = trace_with(recording.operands, fun, arrays, RecordedNode)
-    require_few(recording)
-    return outputs, RecordedTape(tape, arrays)
+    require_few(recording, most)
+    return outputs, RecordedTape(tape, arrays, most)
 
 
-def require_few(recording: Recording) -> None:
+def require_few(recording: Recording, most: float) -> None:
     calls = recording.calls
+    if most == math.inf:  # whoever says so counts them
+        return
     held = sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
-    if len(calls) > MOST_STEPS or held > MOST_HELD:
+    if len(calls) > most or held > MOST_HELD:
         raise Unrecordable(f"it takes {len(calls):,} calls and more, which hold {held:,} bytes")
 
 

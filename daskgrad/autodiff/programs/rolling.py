@@ -42,6 +42,7 @@ LEAST_TURNS, LEAST_CALLS = 4, 48  # of a loop; calls of all turns
 GRAM = 6  # calls of a run by which periods are found
 MOST_PERIODS, MOST_PHASES, MOST_DEPTH = 24, 3, 4
 MOST_ROUNDS = 8  # loops within loops
+SMALL = 2**10  # bytes of arrays that are compared, which a turn may make anew
 KEPT = 2**16  # bytes of a value in all turns, if few turns hand it out
 VARYING = (float, complex, np.ndarray, np.generic)  # constants that may differ from turn to turn
 INDEXED = {operator.getitem, add_to}  # their second argument is an index
@@ -188,6 +189,8 @@ class Tokens:
             return kind, *map(self._key, constant)
         if isinstance(constant, np.generic) and constant.dtype.kind in "biufc":
             return kind, constant.tobytes()
+        if kind is np.ndarray and constant.nbytes <= SMALL and constant.dtype.kind in "biufc":
+            return kind_in_memory(constant), constant.tobytes()
         self._held.append(constant)
         return id(constant)
 

@@ -24,6 +24,7 @@ import numpy as np
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.counters import count_up, counting
+from daskgrad.autodiff.programs.lengths import Family, lengths_of
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
@@ -61,17 +62,19 @@ LONGEST = 1024  # calls without a look at a model whose references have changed 
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 MOST_WAYS = 8  # through one model, for one signature
+FEW_WAYS = 2  # seen by the lengths of their tapes: other calls of an objective's first evaluation
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One function's calls of a signature: ``calls`` on the tape since the latest program; ``ways``
-    that have programs, and the ``refusal`` of more; ``patience``: prices of the next program, after
-    impure paths; ``served``: items of sums, one by one; ``batches``: programs of many items, by
-    number of way and stacked inputs; ``reads``: places of carried arguments that the model reads,
-    on its other ways: calls with each of their constants have entries of their own."""
+    """One function's calls of a signature: ``calls`` on the tape since the latest program, and the
+    ``lengths`` of these tapes; ``ways`` that have programs, and the ``refusal`` of more;
+    ``patience``: prices of the next program, after impure paths; ``served``: items of sums, one by
+    one; ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places
+    of carried arguments that the model reads, on its other ways: calls with each of their constants
+    have entries of their own. ``family``: see ``lengths``."""
 
     signature: Signature
     watch: References
@@ -84,6 +87,8 @@ class Entry:
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
     passed: Sequence[weakref.ref] = ()  # functions, with which it goes
+    lengths: set[int] = field(default_factory=set)
+    family: Family = field(default_factory=Family)
 
     @property
     def may_have_batches(self) -> bool:
@@ -120,6 +125,7 @@ class Programs:
             self.impurity = "it refers to arrays or numbers that are no inputs"
         self.by_path = watch is not None and bool(self._impurity(watch)) and not self._is_vouched
         self._entries: dict[Any, Entry] = {}
+        self._families: dict[Any, Family] = {}  # by signatures without lengths
         self._followed: set[Any] = set()  # structures of arguments
         self._read: dict[Any, set[int]] = {}  # places in structures that a first program reads
         self._codes: set[Any] = set()  # of programs
@@ -177,6 +183,7 @@ class Programs:
             outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or self.layout_of(fun, call)  # noqa: E731
+        entry.lengths.add(tape.steps)
         self._count(fun, entry, layout_of, outputs, tape, seconds, path)
         return outputs, tape
 
@@ -250,6 +257,9 @@ class Programs:
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
             entry.passed = self._passed(signature)
+            key, lengths = lengths_of(signature)
+            entry.family = self._families.setdefault(key, entry.family)
+            entry.family.seen.add(lengths)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
             kinds = signature.key[-1]
@@ -268,6 +278,7 @@ class Programs:
             programs = here()
             if programs is not None:
                 programs._entries.pop(key, None)
+                programs._families.pop(lengths_of(signature)[0], None)
                 programs._followed.discard(code)
 
         functions = [thing() for thing in code_in(key) if type(thing) is weakref.ref]
@@ -309,13 +320,22 @@ class Programs:
     # -------------------------------------------------------------------------------------- paths
 
     def _is_last(self, entry: Entry) -> bool:
-        """Whether the next call without a program is the last one before there is one."""
-        is_time = entry.calls + 1 >= self.price * entry.patience
+        """Whether the next call without a program is the last one before there is one. Tapes of
+        many lengths are many ways, each of which is to pay for its program."""
+        ways = len(entry.lengths) if len(entry.lengths) > FEW_WAYS else 1
+        is_time = entry.calls + 1 >= self.price * entry.patience * ways
+        family, is_first = entry.family, not entry.ways and entry.patience == 1
+        if is_first and family.is_open and not is_time:
+            is_time = family.calls + 1 >= self.price or family.serves(
+                lengths_of(entry.signature)[1]
+            )
         return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
 
     def _path_of(self, entry: Entry | None) -> Path:
         """A context for a call without a program, which notes its path if that will be judged."""
-        return Path(self.by_path and entry is not None and self._is_last(entry))
+        if entry is None or not (self.by_path or entry.family.is_open):
+            return Path(is_noted=False)
+        return Path(self._is_last(entry))
 
     def _judge(self, fun: Callable, entry: Entry, path: Path) -> str | None:
         """Why calls on a new path may differ; if they do not, the watch sees what it refers to."""
@@ -332,7 +352,7 @@ class Programs:
             self._followed = followed
             return impurity
         if len(watch.inputs) != len(before.inputs):
-            self._entries = {}
+            self._entries, self._families = {}, {}
         for other in self._entries.values():
             other.watch = watch
         self.watch = watch
@@ -431,14 +451,18 @@ class Programs:
         """
         is_last = self._is_last(entry)
         entry.calls += 1
+        entry.family.calls += 1
         if self.by_path and (path.ran is None or entry.watch is not self.watch):
             return
         if is_last and self.by_path and not self._is_known(entry, path):
             if self._judge(fun, entry, path) is not None:
                 self._wait(fun, entry)
         elif is_last and not entry.watch.has_changed():
-            entry.calls, entry.refusal = 0, "another thread makes its program"
-            entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
+            entry.calls, entry.lengths = 0, set()
+            entry.refusal = "another thread makes its program"
+            layout = layout_of()
+            if not self._has_expected(fun, entry, layout, outputs, tape, path):
+                entry.refusal = self._add_way(fun, entry, layout, outputs, tape, seconds, path)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if entry.reads:
                 finer = self.finer(entry, layout_of().leaves)
@@ -463,6 +487,7 @@ class Programs:
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
+        path: Path,
     ) -> str | None:
         """Makes a program for a call's way, and compares it with the tape, whose forward pass took
         so many seconds; returns the reason if there is none."""
@@ -521,8 +546,38 @@ class Programs:
                 f"its program would keep more than {MOST_BYTES:,} bytes of arrays that are no "
                 f"arguments: pass them as arguments, or make them read-only"
             )
-        self._keep(entry, way._replace(tape_nbytes=held, counted=counted))
+        way = way._replace(tape_nbytes=held, counted=counted)
+        self._keep(entry, way)
+        entry.family.add(lengths_of(signature)[1], way, path)
         return None
+
+    def _has_expected(
+        self,
+        fun: Callable,
+        entry: Entry,
+        layout: FlatArguments,
+        outputs: Sequence[Any],
+        tape: Any,
+        path: Path,
+    ) -> bool:
+        """Whether programs of other lengths tell the one of this call, with the tape's results."""
+        signature, family = entry.signature, entry.family
+        ways = [] if entry.ways else family.ways_for(lengths_of(signature)[1], path)
+        for way in ways:
+            try:
+                with np.errstate(all="ignore"), way.context or nullcontext():
+                    results, residuals = way.program.forward(*inputs_of(layout, signature))
+                    pulled = way.program.pull_examples(residuals)
+                    examples = way.program.examples
+                    expected = pull_as_asked(tape, examples, way.asked) if tape is not None else []
+            except Exception:  # it is recorded
+                continue
+            if are_same(results[: len(outputs)], outputs) and are_same(pulled, expected):
+                arrays = tape.held_arrays() if tape is not None else []
+                self._keep(entry, way._replace(tape_nbytes=sum([x.nbytes for x in arrays])))
+                entry.refusal, family.expected = None, family.expected + 1
+                return True
+        return False
 
     def _completed(self, fun: Any, way: Way) -> Way:
         """A way with all that calls of its program need."""

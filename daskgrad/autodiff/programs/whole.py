@@ -35,7 +35,7 @@ from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.rules.math_reductions import spread
-from daskgrad.autodiff.tape.reverse import trace
+from daskgrad.autodiff.tape.reverse import taken, trace
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.cotangents import Cotangent
@@ -205,6 +205,7 @@ class Whole(Programs):
             return otherwise()
         ways = 0 if entry is None else len(entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
+        steps = taken.steps
         with self._path_of(entry) as path, hearing_reasons() as reasons:
             with self._expecting_names():
                 result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
@@ -236,6 +237,7 @@ class Whole(Programs):
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = with_references(fun.layout(args), leaves[count:])
+            entry.lengths.add(taken.steps - steps)
             self._count(fun.recorded(least), entry, lambda: layout, outputs, tape, seconds, path)
         return result
 

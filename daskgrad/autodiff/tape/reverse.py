@@ -6,6 +6,7 @@ the same order and have the same bits.
 """
 
 import functools
+import threading
 import types
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
@@ -201,6 +202,15 @@ def run_on_boxes(
     return outputs, ends
 
 
+class Taken(threading.local):
+    """The number of steps on this thread's tapes."""
+
+    steps = 0
+
+
+taken = Taken()
+
+
 class AutogradTape:
     """The record of one call; ``pull`` maps cotangents of outputs to cotangents of arrays."""
 
@@ -216,6 +226,7 @@ class AutogradTape:
     ):
         self.locks = operands.locks if operands is not None else ()
         self.order = backward_order([end for end in ends if end is not None])
+        taken.steps += len(self.order)
         beginnings = {node for node in self.order if node.pullback is None}
         if not beginnings.issubset(roots):
             raise copied_box_error()

@@ -76,9 +76,12 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
     for place, box in boxes if is_traced else ():
         leaves[place] = box._value
     recorded = list(filter(is_recorded, [*leaves, *flatten(kwargs)[0]]))
-    is_one_call = not (is_traced and function.is_recorded_through)
-    is_one_call &= not any([isbox(leaf) and not is_recorded(leaf) for leaf in leaves])
-    if recorded and is_one_call:
+    is_one_call = not any([isbox(leaf) and not is_recorded(leaf) for leaf in leaves])
+    outputs: Any = None
+    if recorded and is_one_call and is_traced:
+        active = [place for place, _ in boxes]
+        outputs = function.run_recorded(unflatten(structure, leaves), kwargs, active)
+    if recorded and is_one_call and outputs is None:
         run = RecordedRun(function, structure, kwargs, is_traced)
         call, value = run.record(recorded[0], leaves)
         return enter_call(call, boxes, number, node_type) if is_traced else value
@@ -90,8 +93,9 @@ def call_rule(function: Any, args: tuple, kwargs: dict) -> Any:
             f"{function.name!r} has no second derivative: finite differences have first "
             f"derivatives only"
         )
-    outputs = flatten(function.run(unflatten(structure, leaves), kwargs))
-    value, residuals = kept_run(*outputs, leaves, operands)
+    if outputs is None:
+        outputs = function.run(unflatten(structure, leaves), kwargs)
+    value, residuals = kept_run(*flatten(outputs), leaves, operands)
     references = checksums(function.run_again())
     call = RuleCall(function, tuple(leaves), structure, kwargs, value, residuals, references)
     return enter_call(call, boxes, number, node_type)

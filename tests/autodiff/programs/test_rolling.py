@@ -349,6 +349,54 @@ def test_a_call_stays_behind_what_may_end_the_program():
             program.forward(np.ones(2), -np.ones(1))
 
 
+def shrinking(state, x, p):
+    after = {"u": state["u"] * p[0] - 0.1 * np.sin(state["u"] * x), "n": state["n"] + 1.0}
+    return after, np.sum(after["u"]) * after["n"] if p[1] < 9.0 else 0.0
+
+
+def scanned(p, outputs=None, **options):
+    state, xs = {"u": np.ones(3) * p[2], "n": 0.0}, np.sin(np.arange(TURNS) * p[1])
+    if outputs is None:
+        step = lambda state, x, p: shrinking(state, x, p)[0]  # noqa: E731
+        return np.sum(dg.scan(step, state, TURNS, p, xs=xs, **options)["u"] ** 2)
+    last, values = dg.scan(shrinking, state, TURNS, p, xs=xs, outputs=outputs, **options)
+    return np.sum(last["u"]) * np.sum(np.cos(values)) + last["n"]
+
+
+@pytest.mark.parametrize("outputs", [None, "sum", "stack"])
+def test_a_scan_is_a_loop_of_the_program(outputs, soon):
+    models = [dg.delayed(lambda p: scanned(p, outputs), compile=choice) for choice in (True, False)]
+    for number in range(4):
+        p = np.array([0.9, 0.4 + 0.1 * number, 0.8])
+        assert are_same(*[np.hstack(dg.value_and_grad(model)(p)) for model in models])
+    (entry,) = entries_of(models[0].model.fun)
+    text = entry.ways[0].program.source.text
+    assert text.count("    for ") >= 2
+    assert "shrinking" not in text
+
+
+LARGE = np.ones(2**14)
+OF_ONE_CALL = {
+    "few states are asked for": lambda p: scanned(p, checkpoints=3),
+    "its tapes would be large": lambda p: np.sum(
+        dg.scan(lambda u, p: np.sin(u * p[0]) + p[1], LARGE, TURNS, p)
+    ),
+    "a step looks at a number": lambda p: np.sum(
+        dg.scan(lambda u, p: u * p[0] if f"{u[0]}" else u, np.ones(2), TURNS, p)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_CALL)
+def test_a_scan_is_one_call_of_the_program_if(name, soon):
+    models = [dg.delayed(OF_ONE_CALL[name], compile=choice) for choice in (True, False)]
+    for number in range(4):
+        p = np.array([0.9, 0.4 + 0.1 * number, 0.8])
+        assert are_same(*[np.hstack(dg.value_and_grad(model)(p)) for model in models])
+    (entry,) = entries_of(models[0].model.fun)
+    assert "    for " not in entry.ways[0].program.source.text
+
+
 def test_explain_shows_a_loop():
     def model(x):
         for n in range(TURNS):

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import store
+from daskgrad.autodiff.programs import store, ways
 from daskgrad.autodiff.programs.backend import prepare
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.derivatives.objectives import Objective
@@ -72,6 +72,36 @@ def test_calls_are_compiled_when_they_took_as_long_on_the_tape(
             assert_array_equal(gradient(X[:size]), 2.0 * X[:size])
         assert all(served(fun))
         assert tape.count(size) == expected
+
+
+def halved(x, least):
+    """Newton's steps for a square root, half as long; more of them, the larger ``x`` is."""
+    root, turns = x * 1.0, 0
+    while np.max(root * root - x) > least:
+        root = root - 0.25 * (root * root - x) / root
+        turns += 1
+    return np.sum(root)
+
+
+@pytest.mark.parametrize("compiles", [True, "auto"])
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_each_number_of_turns_is_to_pay_for_its_program(compiles, is_whole, monkeypatch):
+    monkeypatch.setattr(store, "CALLS", 10)
+    made, recorded, plain = [], [], ways.record
+    monkeypatch.setattr(ways, "record", lambda *args: recorded.append(1) or plain(*args))
+    if not is_whole:
+        monkeypatch.setattr(Objective, "call", lambda self, args, otherwise, out: otherwise())
+    number = next(numbers)
+    fun = lambda x: halved(x, 1e-6) + number  # noqa: E731
+    gradient = dg.value_and_grad(dg.delayed(fun, compile=compiles))
+    with dask.config.set({"scheduler": "sync"}):
+        for turn in range(100):
+            gradient(X * 2.0 ** (turn % 25))
+        made += recorded
+        for _ in range(200):
+            gradient(X)
+    assert not made
+    assert recorded
 
 
 def test_programs_are_compared_more_and_more_seldom(tape):
