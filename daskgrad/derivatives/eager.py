@@ -446,8 +446,9 @@ def known_of(recorded: RecordedFunction, graph: Graph) -> GraphFacts | None:
         return None
     if not all(map(is_usual, graph.order)):
         return None
-    if has_overlaps([node for node in graph.order if isinstance(node, Variable)]):
-        return None
+    variables = {node for node in graph.order if isinstance(node, Variable)}
+    if any([not variables.isdisjoint(part.containers) for part in variables]):
+        return None  # a container is used whole and in parts, whose cotangents are added up apart
     calls = [node for node in graph.order if type(node) in CALLS_OF_MODELS and not node.is_light]
     models = tuple(sorted([node.name for node in calls]))
     identities = frozenset([identity(node.model) for node in calls if node.model is not None])
@@ -467,13 +468,6 @@ def is_usual(node: Node) -> bool:
         sources = node.items.sources
         return {Source}.issuperset(map(type, sources)) and node.items.is_here and not node.own
     return node.model is None or node.model.keep != "recompute"
-
-
-def has_overlaps(variables: Sequence[Variable]) -> bool:
-    """Whether a container is used whole and in parts, whose cotangents are added up apart."""
-    parts = [variable for variable in variables if variable.root is not variable]
-    whole = set(variables)
-    return any([not whole.isdisjoint(part.containers) for part in parts])
 
 
 def has_items_apart(graph: Graph) -> bool:

@@ -62,7 +62,9 @@ def compute_value(node: Node) -> Any:
 
 def evaluate_once(graph: Graph) -> tuple[Any, Sequence[Any], Arrived]:
     is_worker = current_worker() is not None  # a task of the user's, not of a graph
-    client = None if is_worker and not has_placed(graph) else active_client()
+    client = None
+    if not is_worker or any([type(n) is ReductionNode and n.items.placed for n in graph.order]):
+        client = active_client()
     key = key_of(graph)
     if client is None:
         # a worker waits for no other task
@@ -120,11 +122,6 @@ def evaluate_by_dask(
     tasks.is_measured = is_measured
     with reading_items(graph):
         return both_passes(graph, tasks), tasks.seconds
-
-
-def has_placed(graph: Graph) -> bool:
-    """Whether a cluster holds items of its sums."""
-    return any([isinstance(node, ReductionNode) and node.items.placed for node in graph.order])
 
 
 def reading_items(graph: Graph) -> contextlib.AbstractContextManager:

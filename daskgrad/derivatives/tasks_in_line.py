@@ -59,12 +59,12 @@ class InLine(TaskGraph):
     def add(
         self, key: Any, fun: Callable, *args: Any, annotations: dict[str, Any] | None = None
     ) -> Any:
-        values = []
+        values: list[Any] = []
         for arg in args:  # a loop: all that is done here is done for every task
-            kind = type(arg)
-            values.append(
-                arg.value if kind is KnownResult else results_in(arg) if kind is list else arg
-            )
+            if type(arg) is list:
+                values.append([x.value if type(x) is KnownResult else x for x in arg])
+            else:
+                values.append(arg.value if type(arg) is KnownResult else arg)
         if key in self._direct:
             return self._add_sum(key, fun, args, fun(*values))
         if self._policy is None and self._evaluation is None:
@@ -119,11 +119,6 @@ class InLine(TaskGraph):
         """The keys, as observers know them, that arguments refer to."""
         keys = [item.key for item in items_of(args) if isinstance(item, (KnownResult, *REFERENCES))]
         return [self._shown.get(source, source) for source in keys]
-
-
-def results_in(items: list[Any]) -> list[Any]:
-    """A list of arguments with plain results."""
-    return [item.value if type(item) is KnownResult else item for item in items]
 
 
 def items_of(args: Iterable[Any]) -> list[Any]:

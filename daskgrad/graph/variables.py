@@ -91,12 +91,8 @@ class Variable(Node):
         return leaves_table("variable", self.name, self.leaves, self.structure)
 
     def build_value(self, tasks: TaskGraph, inputs: list[Any]) -> Any:
-        return tasks.data(self.key, self.primal_here)
-
-    @property
-    def primal_here(self) -> Any:
-        """The primal, in this process."""
-        return self.primal if self.is_here else map_leaves(brought_here, self.primal)
+        primal = self.primal if self.is_here else map_leaves(brought_here, self.primal)
+        return tasks.data(self.key, primal)
 
     def __dask_postcompute__(self) -> tuple[Callable, tuple]:
         """Gives the user a copy, since the graph keeps the arrays themselves."""

@@ -392,7 +392,9 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     args = (node.summand(forward.graph), shared_values(node, forward))
     items = node.items.blocks(tasks, node.name)
     blocks = node.build_blocks(tasks, "forward", capture_block, *args, items)
-    summed = build_summed(node, tasks, blocks) if fields else blocks
+    # blocks are added up without the cotangents of their items
+    summed = [node.build_pick(tasks, "forward", without_items, b) for b in blocks if fields]
+    summed = summed or blocks
     model, pairs = tasks.shared(node.model), list(zip(blocks, summed, strict=True))
     item_cotangents = [
         [
@@ -401,18 +403,8 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
         ]
         for n in fields
     ]
-    return FusedBlocks(node, build_captured_sum(node, tasks, summed), item_cotangents)
-
-
-def build_summed(node: ReductionNode, tasks: TaskGraph, blocks: Sequence[Any]) -> list[Any]:
-    """The blocks without the cotangents of their items, to be added up."""
-    return [node.build_pick(tasks, "forward", without_items, block) for block in blocks]
-
-
-def build_captured_sum(node: ReductionNode, tasks: TaskGraph, summed: Sequence[Any]) -> Any:
-    """The task that adds up blocks."""
     total = build_sum(node, tasks, summed, "forward", add_captured)
-    return tasks.keep("forward", node.key_name, total)
+    return FusedBlocks(node, tasks.keep("forward", node.key_name, total), item_cotangents)
 
 
 def build_kept_blocks(node: ReductionNode, forward: Forward) -> KeptBlocks:
