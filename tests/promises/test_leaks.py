@@ -10,6 +10,7 @@ import functools
 import gc
 import sys
 import weakref
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import autograd.numpy as np
@@ -18,11 +19,13 @@ import numpy
 import pytest
 from lengths import in_short
 from numpy.testing import assert_array_equal
-from probes import see_it_empty, tasks_of
+from probes import forget_evaluations, see_it_empty, tasks_of
 from waiting import wait_until
 
 import daskgrad as dg
 from daskgrad.autodiff.programs import backend, store
+from daskgrad.derivatives import eager
+from daskgrad.derivatives import in_line as decisions
 from daskgrad.graph import variables
 from daskgrad.tasks.waiting import all_or_first_error, drop_locals
 
@@ -412,6 +415,75 @@ def test_programs_keep_no_function_and_the_arrays_of_few(make, derivative, monke
     gc.collect()
     assert [function() for function in functions] == [None] * 5
     assert sum([array() is not None for array in arrays]) <= 2
+
+
+def in_graph(fun, data, x):
+    return dg.value_and_grad(lambda x: dg.delayed(fun)(x, data))(x)
+
+
+def in_sum(fun, data, x):
+    return dg.value_and_grad(lambda x: dg.map_sum(lambda item, x: fun(x, item), [data, data], x))(x)
+
+
+def in_placed(fun, data, x):
+    with dg.place([data, data]) as shards:
+        return dg.value_and_grad(lambda x: dg.map_sum(lambda item, x: fun(x, item), shards, x))(x)
+
+
+def in_pullback(fun, data, x):
+    value, pullback = dg.vjp(lambda x: dg.delayed(lambda x: fun(x, data))(x), x)
+    return pullback(value)
+
+
+def in_argument(fun, data, x):
+    model = dg.delayed(lambda x, other: other(x, data))
+    return [dg.grad(lambda x: model(x, fun))(x) for _ in range(3)]
+
+
+def in_products(fun, data, x):
+    model = dg.delayed(lambda x: fun(x, data))
+    return dg.hvp(model, (x,), (x,)), dg.jacobian(model)(x)
+
+
+EVERY_WAY = [in_graph, in_sum, in_pullback, in_argument, in_products]
+
+
+def objects_of_ours():
+    gc.collect()
+    modules = [type(thing).__module__ for thing in gc.get_objects()]
+    return Counter([name for name in modules if str(name).startswith("daskgrad.")])
+
+
+@in_short("where", ["in line", "threads", "cluster"], "in line", "threads")
+def test_new_functions_shapes_and_data_are_gone_with_their_calls(where, request, monkeypatch):
+    """What is remembered of them is of limited number."""
+    for module in (eager, decisions, store, backend):
+        for limit in [name for name in vars(module) if name.startswith("MOST_")]:
+            monkeypatch.setattr(module, limit, 4)
+    forget_evaluations(monkeypatch)
+    functions, arrays, counts = [], [], []
+    ways = [*EVERY_WAY, *([in_placed] if where == "cluster" else [])]
+
+    def call(number):
+        data = numpy.full(1000 + number, 1.0 / (number + 1))
+        fun = lambda x, data: np.sum(np.sin(x) * number) * np.sum(data)  # noqa: E731
+        functions.append(weakref.ref(fun))
+        arrays.append(weakref.ref(data))
+        ways[number % len(ways)](fun, data, numpy.ones(2 + number % 5))
+
+    if where == "cluster":
+        context = request.getfixturevalue("client").as_current()
+    else:
+        context = dask.config.set({"daskgrad.inline.seconds": 60 * (where == "in line")})
+    with context:
+        for number in range(3 * 60):
+            call(number)
+            if number % 60 == 59:
+                counts.append(objects_of_ours())
+    assert not any([one() is not None for one in functions[: -len(ways)]]), "but the latest of each"
+    assert sum([one() is not None for one in arrays]) <= 4
+    if where != "cluster":  # its scheduler, in this process, keeps a history of tasks
+        assert counts[2].total() <= 1.02 * counts[1].total(), counts[2] - counts[1]
 
 
 def test_a_worker_keeps_the_programs_of_few_bytes_of_models(monkeypatch):
