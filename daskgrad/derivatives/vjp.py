@@ -10,7 +10,12 @@ from daskgrad.autodiff.programs.recording import recording_models
 from daskgrad.autodiff.programs.whole import HeldCall, WholePullbacks
 from daskgrad.autodiff.rules.declaration import strong
 from daskgrad.autodiff.values.cotangents import Cotangent
-from daskgrad.autodiff.values.descriptions import argument_name, function_name
+from daskgrad.autodiff.values.descriptions import (
+    NondeterministicModelError,
+    argument_name,
+    function_name,
+)
+from daskgrad.autodiff.values.fingerprints import agree, fingerprint
 from daskgrad.autodiff.values.memory import of_its_own
 from daskgrad.autodiff.values.rows import Rows
 from daskgrad.autodiff.values.trees import flatten, map_leaves, unflatten
@@ -110,7 +115,7 @@ def hold(
     if wanted or not numbers:
         return by_graph()
     held = Objective(RecordedPullback, fun, name, numbers).call(primals, by_graph)
-    return ForwardPassOfProgram(held, by_graph) if type(held) is HeldCall else held
+    return ForwardPassOfProgram(name, held, by_graph) if type(held) is HeldCall else held
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -149,12 +154,21 @@ class RecordedPullback(RecordedObjective):
 class ForwardPassOfProgram:
     """The forward pass of a program; ``by_graph`` makes another one, when it is needed."""
 
-    def __init__(self, held: HeldCall, by_graph: Callable):
-        self.value, self._held, self._by_graph = held.value, held, by_graph
+    def __init__(self, name: str, held: HeldCall, by_graph: Callable):
+        self._name, self.value = name, held.value
+        self._held, self._by_graph = held, by_graph
 
     @cached_property
     def _ordinary(self) -> Any:
-        return self._by_graph(self._held.args)
+        other = self._by_graph(self._held.args)
+        values = [fingerprint(flatten(value)[0]) for value in (self.value, other.value)]
+        if not agree(*values):
+            raise NondeterministicModelError(
+                f"the forward pass of {self._name!r} returned a different value when it ran again "
+                f"for a pullback that its program cannot do: a model refers to something that has "
+                f"changed since, and is not an argument; pass that as an argument"
+            )
+        return other
 
     def pull(self, cotangent: Cotangent) -> tuple:
         pulled = self._held.pull(cotangent.leaves)

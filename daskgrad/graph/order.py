@@ -26,7 +26,7 @@ def order(
 def reduced(node: Any) -> tuple:
     """A node for pickle and copy, as an object of its own class: pickle would ask for the value's.
 
-    The nodes before it go first, so that pickle finds the inputs of each node among what it knows.
+    The nodes before it go first, so that pickle knows the inputs of each node.
     """
     is_among_others = getattr(_running, "is_in_order", False)
     before = () if is_among_others else (InOrder(node.inputs),)

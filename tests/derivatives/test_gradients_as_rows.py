@@ -259,7 +259,7 @@ def test_new_gradient_functions_share_their_programs(monkeypatch):
     monkeypatch.setattr(store, "make_way", lambda *given: made.append(1) or plain(*given))
     model = dg.delayed(lambda w: np.sum(np.sin(w[S])), compile=True)
     with dask.config.set({"daskgrad.inline.seconds": 60}):
-        for _ in range(20):
+        for _ in range(60):
             for sparse in (False, True, "w", ["w"]):
                 dg.grad(model, sparse=sparse)(W)
     assert len(made) == 3 + 2  # and the model's own, for arrays and rows

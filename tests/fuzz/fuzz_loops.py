@@ -18,14 +18,10 @@ from daskgrad.autodiff.programs import rolling
 from daskgrad.autodiff.programs.batches import batched
 from daskgrad.autodiff.programs.boxes import Unrecordable
 from daskgrad.autodiff.programs.calls import TurnLoop
-from daskgrad.autodiff.programs.lengths import RecordedLengths, Unlike, way_between
 from daskgrad.autodiff.programs.program import written, written_as_one
 from daskgrad.autodiff.programs.recording import record
 from daskgrad.autodiff.programs.rewrites import rewritten
 from daskgrad.autodiff.programs.rolling import rolled
-from daskgrad.autodiff.programs.signatures import are_same
-from daskgrad.autodiff.programs.ways import Way
-from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.graph.delayed import as_model
 from daskgrad.loops.nested import NestedLoop
 from daskgrad.loops.schedules import AUTO
@@ -111,12 +107,11 @@ def turn_of(steps, turn, states, before, data, lists):
         states[i] = mixed(x, value)
 
 
-def program(seed, more=0):
-    """A function of arrays, with so many more turns."""
+def program(seed):
+    """A function of arrays."""
     random = np.random.default_rng(seed)
     steps, last = steps_of(random), int(random.integers(5))
     turns, first = random.integers([5, 5], [24, 10]).tolist()
-    turns += more
     order = [range(turns), range(turns)[::-1], range(first, first + turns)][random.integers(3)]
     ends, count = int(random.integers(4)), int(random.integers(1, 4))
 
@@ -159,46 +154,7 @@ def differences(seed, counts):
             item = rewritten(rolled(calls))
             counts[depth_of(item.calls)] += 1
             texts = [f"{found[1]} results differ"] * bool(found[1])
-            texts += differences_of_lengths(seed, dtype, counts)
             return texts + differences_of_batch(random, item, examples, first, counts)
-
-
-def differences_of_lengths(seed, dtype, counts):
-    """A program of other lengths, which has the tape's bits at one point, against those of its own
-    at others."""
-    made = {}
-    for more in (0, 4, 9, 6):
-        points_here = points(seed + 1, dtype=dtype)
-        result = compared(program(seed, more), points_here, (0, 1), SENSELESS)
-        if result is None or result[1]:
-            return [f"{result[1]} results differ"] * bool(result)
-        made[more] = result[0]
-    own = made.pop(6)
-    if len({x.source.text for x in made.values()}) > 1:
-        counts["own texts"] += 1
-        return []
-    known = [RecordedLengths((more,), Way(x, None, ()), {}) for more, x in made.items()]
-    try:
-        expected = way_between(known, (6,)).program
-    except Unlike:
-        counts["unlike"] += 1
-        return []
-    are_right = []
-    with silence():
-        for arrays in points(seed + 1, dtype=dtype):
-            results = [outcome(x, arrays) for x in (expected, own)]
-            are_right.append(are_same(*results))
-    counts["lengths"] += are_right[0]
-    return ["a program of other lengths differs"] * (are_right[0] and not all(are_right))
-
-
-def outcome(program, arrays):
-    """The results of a program, none if it ends before."""
-    try:
-        outputs, residuals = program.forward(*arrays)
-        return [*outputs, *program.pull_examples(residuals)]
-    except Diverged:
-        return []
 
 
 def differences_of_batch(random, item, examples, first, counts):

@@ -24,7 +24,6 @@ import numpy as np
 from daskgrad.autodiff.programs.boxes import NotYet, Unrecordable
 from daskgrad.autodiff.programs.carried import Read
 from daskgrad.autodiff.programs.counters import count_up, counting
-from daskgrad.autodiff.programs.lengths import Family, lengths_of
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
@@ -74,7 +73,7 @@ class Entry:
     ``patience``: prices of the next program, after impure paths; ``served``: items of sums, one by
     one; ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places
     of carried arguments that the model reads, on its other ways: calls with each of their constants
-    have entries of their own. ``family``: see ``lengths``."""
+    have entries of their own."""
 
     signature: Signature
     watch: References
@@ -88,7 +87,6 @@ class Entry:
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
     passed: Sequence[weakref.ref] = ()  # functions, with which it goes
     lengths: set[int] = field(default_factory=set)
-    family: Family = field(default_factory=Family)
 
     @property
     def may_have_batches(self) -> bool:
@@ -125,7 +123,6 @@ class Programs:
             self.impurity = "it refers to arrays or numbers that are no inputs"
         self.by_path = watch is not None and bool(self._impurity(watch)) and not self._is_vouched
         self._entries: dict[Any, Entry] = {}
-        self._families: dict[Any, Family] = {}  # by signatures without lengths
         self._followed: set[Any] = set()  # structures of arguments
         self._read: dict[Any, set[int]] = {}  # places in structures that a first program reads
         self._codes: set[Any] = set()  # of programs
@@ -257,9 +254,6 @@ class Programs:
             before = 0 if self._entries else min(self.cold_calls, self.price - 2)
             entry = self._entries[signature.key] = Entry(signature, watch, before)
             entry.passed = self._passed(signature)
-            key, lengths = lengths_of(signature)
-            entry.family = self._families.setdefault(key, entry.family)
-            entry.family.seen.add(lengths)
             may_ask = watch.impurity or watch.is_doubtful  # for identities
             read = self._read.get(signature.structure, ())  # for other sizes, too
             kinds = signature.key[-1]
@@ -278,7 +272,6 @@ class Programs:
             programs = here()
             if programs is not None:
                 programs._entries.pop(key, None)
-                programs._families.pop(lengths_of(signature)[0], None)
                 programs._followed.discard(code)
 
         functions = [thing() for thing in code_in(key) if type(thing) is weakref.ref]
@@ -324,18 +317,11 @@ class Programs:
         many lengths are many ways, each of which is to pay for its program."""
         ways = len(entry.lengths) if len(entry.lengths) > FEW_WAYS else 1
         is_time = entry.calls + 1 >= self.price * entry.patience * ways
-        family, is_first = entry.family, not entry.ways and entry.patience == 1
-        if is_first and family.is_open and not is_time:
-            is_time = family.calls + 1 >= self.price or family.serves(
-                lengths_of(entry.signature)[1]
-            )
         return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
 
     def _path_of(self, entry: Entry | None) -> Path:
         """A context for a call without a program, which notes its path if that will be judged."""
-        if entry is None or not (self.by_path or entry.family.is_open):
-            return Path(is_noted=False)
-        return Path(self._is_last(entry))
+        return Path(self.by_path and entry is not None and self._is_last(entry))
 
     def _judge(self, fun: Callable, entry: Entry, path: Path) -> str | None:
         """Why calls on a new path may differ; if they do not, the watch sees what it refers to."""
@@ -352,7 +338,7 @@ class Programs:
             self._followed = followed
             return impurity
         if len(watch.inputs) != len(before.inputs):
-            self._entries, self._families = {}, {}
+            self._entries = {}
         for other in self._entries.values():
             other.watch = watch
         self.watch = watch
@@ -451,7 +437,6 @@ class Programs:
         """
         is_last = self._is_last(entry)
         entry.calls += 1
-        entry.family.calls += 1
         if self.by_path and (path.ran is None or entry.watch is not self.watch):
             return
         if is_last and self.by_path and not self._is_known(entry, path):
@@ -460,9 +445,7 @@ class Programs:
         elif is_last and not entry.watch.has_changed():
             entry.calls, entry.lengths = 0, set()
             entry.refusal = "another thread makes its program"
-            layout = layout_of()
-            if not self._has_expected(fun, entry, layout, outputs, tape, path):
-                entry.refusal = self._add_way(fun, entry, layout, outputs, tape, seconds, path)
+            entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
             if entry.reads:
                 finer = self.finer(entry, layout_of().leaves)
@@ -487,7 +470,6 @@ class Programs:
         outputs: Sequence[Any],
         tape: Any,
         seconds: float,
-        path: Path,
     ) -> str | None:
         """Makes a program for a call's way, and compares it with the tape, whose forward pass took
         so many seconds; returns the reason if there is none."""
@@ -546,38 +528,8 @@ class Programs:
                 f"its program would keep more than {MOST_BYTES:,} bytes of arrays that are no "
                 f"arguments: pass them as arguments, or make them read-only"
             )
-        way = way._replace(tape_nbytes=held, counted=counted)
-        self._keep(entry, way)
-        entry.family.add(lengths_of(signature)[1], way, path)
+        self._keep(entry, way._replace(tape_nbytes=held, counted=counted))
         return None
-
-    def _has_expected(
-        self,
-        fun: Callable,
-        entry: Entry,
-        layout: FlatArguments,
-        outputs: Sequence[Any],
-        tape: Any,
-        path: Path,
-    ) -> bool:
-        """Whether programs of other lengths tell the one of this call, with the tape's results."""
-        signature, family = entry.signature, entry.family
-        ways = [] if entry.ways else family.ways_for(lengths_of(signature)[1], path)
-        for way in ways:
-            try:
-                with np.errstate(all="ignore"), way.context or nullcontext():
-                    results, residuals = way.program.forward(*inputs_of(layout, signature))
-                    pulled = way.program.pull_examples(residuals)
-                    examples = way.program.examples
-                    expected = pull_as_asked(tape, examples, way.asked) if tape is not None else []
-            except Exception:  # it is recorded
-                continue
-            if are_same(results[: len(outputs)], outputs) and are_same(pulled, expected):
-                arrays = tape.held_arrays() if tape is not None else []
-                self._keep(entry, way._replace(tape_nbytes=sum([x.nbytes for x in arrays])))
-                entry.refusal, family.expected = None, family.expected + 1
-                return True
-        return False
 
     def _completed(self, fun: Any, way: Way) -> Way:
         """A way with all that calls of its program need."""

@@ -1,6 +1,8 @@
 """Ways: programs for the ways of calls through a model's branches, of one item or of many."""
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,14 +151,30 @@ def recorded_way(
     active = [order[number] for number in sorted(order)]
     inputs = inputs_of(layout, signature)
     pull = getattr(fun, "pull", None)
-    calls, examples = reads.of(lambda: record(leaves_of_value, inputs, active, layout.asked, pull))
-    if watch is not None and watch.inputs:
-        require_used(calls, watch, len(inputs) - len(watch.inputs))
-    if not getattr(fun, "has_value", True):  # and no pullback
-        others = unused(calls)
-        outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)
-        calls = calls._replace(outputs=outputs, value_count=len(outputs))
-    return rewritten(rolled(calls)), examples, structures[0], active
+    with uncollected():
+        calls, examples = reads.of(
+            lambda: record(leaves_of_value, inputs, active, layout.asked, pull)
+        )
+        if watch is not None and watch.inputs:
+            require_used(calls, watch, len(inputs) - len(watch.inputs))
+        if not getattr(fun, "has_value", True):  # and no pullback
+            others = unused(calls)
+            outputs, examples = [*calls.outputs, *others], examples + [None] * len(others)
+            calls = calls._replace(outputs=outputs, value_count=len(outputs))
+        return rewritten(rolled(calls)), examples, structures[0], active
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """A context without Python's garbage collector: it would look at all calls of a recording again
+    and again, which all stay, for half of the time."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def unused(program: CallList) -> list[NumpyCall]:

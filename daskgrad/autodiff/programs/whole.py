@@ -325,7 +325,7 @@ class Whole(Programs):
 
 
 class HeldCall:
-    """A call by a program, for any number of cotangents; ``referred`` locks what it needs.
+    """A call by a program, for any number of cotangents; ``referred`` locks its arrays.
 
     ``args``: its arguments, which nobody else has.
     """

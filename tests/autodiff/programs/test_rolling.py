@@ -1,5 +1,6 @@
 """Loops of a model become ``for`` statements of its program, which has the tape's bits."""
 
+import gc
 import operator
 import pickle
 import traceback
@@ -15,7 +16,7 @@ from probes import peak_bytes
 from recorded import entries_of, program_of
 
 import daskgrad as dg
-from daskgrad.autodiff.programs import blocks, rolling
+from daskgrad.autodiff.programs import blocks, rolling, ways
 from daskgrad.autodiff.programs.calls import CallList, NumpyCall, TurnLoop, cut, plus
 from daskgrad.autodiff.programs.program import CompiledTape, written_as_one
 from daskgrad.autodiff.programs.recording import record
@@ -395,6 +396,28 @@ def test_a_scan_is_one_call_of_the_program_if(name, soon):
         assert are_same(*[np.hstack(dg.value_and_grad(model)(p)) for model in models])
     (entry,) = entries_of(models[0].model.fun)
     assert "    for " not in entry.ways[0].program.source.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_garbage_collector_rests_while_a_loop_is_recorded(fails, soon, monkeypatch):
+    seen, plain = [], ways.record
+
+    def record(*args):
+        seen.append(gc.isenabled())
+        return plain(*args)
+
+    def model(x):
+        for n in range(TURNS):
+            x = np.sin(x) * 1.1 + n
+        return np.sum(x) * (1.0 if not fails or f"{x[0]}" else 2.0)
+
+    monkeypatch.setattr(ways, "record", record)
+    gradient = dg.grad(dg.delayed(model, compile=True))
+    for _ in range(4):
+        gradient(np.ones(3))
+    assert seen
+    assert not any(seen)
+    assert gc.isenabled()
 
 
 def test_explain_shows_a_loop():
