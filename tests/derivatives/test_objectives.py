@@ -15,6 +15,7 @@ from probes import functions_run
 
 import daskgrad as dg
 from daskgrad.autodiff.programs import recording
+from daskgrad.autodiff.values.descriptions import NondeterministicModelError
 from daskgrad.autodiff.values.trees import flatten, map_leaves
 from daskgrad.derivatives.objectives import RecordedObjective
 from daskgrad.tasks import clients
@@ -373,3 +374,19 @@ def test_one_sum_of_many_items_leaves_the_programs_of_few(taken):
     for _ in range(20):
         gradient(X, False)
     assert taken() == before + 20
+
+
+def test_a_pullback_that_runs_its_forward_pass_again_tells_of_another_value(taken):
+    held = Scale()
+    model = dg.delayed(lambda x: np.exp(x) * held.by)
+    for _ in range(60):
+        _, pullback = dg.vjp(lambda x: model(x), np.ones(2))
+    assert taken()
+    held.by = 3.0
+    assert_same(pullback(np.ones(2)), (np.exp(np.ones(2)),))
+    with pytest.raises(NondeterministicModelError, match="refers to something that has changed"):
+        pullback(np.array([1.7e308, 1.0]))  # NumPy warns: the ordinary way says so
+
+
+class Scale:
+    by = 1.0
