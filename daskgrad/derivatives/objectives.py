@@ -88,9 +88,9 @@ class Objective:
         self.watched: Any = attributes.get("daskgrad_watched", fun)
         self.takes_others = is_whole = self.watched is fun  # to be recorded
         self.daskgrad_pushed = (self.watched, kind.derivative, is_whole, self.numbers, *options)
-        self._may_compile, self.is_vouched = True, False
+        self.may_compile, self.is_vouched = True, False
         if type(self.watched) is DelayedModel:
-            _, self._may_compile, self.is_vouched, *_ = parts_of_model(self.watched)
+            _, self.may_compile, self.is_vouched, *_ = parts_of_model(self.watched)
         self._known: tuple[Any, Any, Any] = UNKNOWN  # programs, their watch, and its own
         self._calls = 0
 
@@ -126,11 +126,11 @@ class Objective:
         """The result of ``otherwise()``, from a program if there is one."""
         if is_debugging() or is_required() or inside_model() or not is_in_line():
             return otherwise()
-        if not (self.is_vouched or (self._may_compile and may_compile())):
+        if not (self.is_vouched or (self.may_compile and may_compile())):
             return otherwise()
         programs, watch, local = self._known
         if local is None or watch is not programs.watch or local.has_changed():
-            programs = self._find()
+            programs = self.programs()
             _, watch, local = self._known
         watch = watch if local is watch else None
         if not observers.observers:
@@ -145,7 +145,7 @@ class Objective:
             observers.tell_evaluated(Evaluated(*event))
         return result
 
-    def _find(self) -> Whole:
+    def programs(self) -> Whole:
         """The programs, which equal functions share; each of these may change. If the programs
         watch another one, this one gets a watch of its own after some calls."""
         programs: Any = prepare(self, self.is_vouched, self.kind.programs).programs

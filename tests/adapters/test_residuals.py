@@ -67,7 +67,7 @@ def test_programs_have_the_bits_of_graphs_and_see_what_changes(monkeypatch):
             assert_array_equal(result, first, strict=True)
             result[...] = np.nan
     assert_array_equal(expected[1], expected[2])
-    for programs in (residuals._value._find(), objective_of(residuals._jacobian)._find()):
+    for programs in (residuals._value.programs(), objective_of(residuals._jacobian).programs()):
         assert programs.has_programs()
     target = np.zeros(3)
     assert_array_equal(residuals(x)[:3], TREE["a"] * np.exp(-TREE["b"]))

@@ -121,7 +121,7 @@ def test_a_program_runs_as_one_while_somebody_watches(watched, tmp_path):
     )
     with dask.config.set({"daskgrad.inline.seconds": 60}):
         before = [gradient(X) for _ in range(40)][-1]
-        programs = objective_of(gradient)._find()
+        programs = objective_of(gradient).programs()
         count = programs.calls
         with watched(
             *{dg.record: ["fit"], dg.report: files(tmp_path)[:1]}.get(watched, [])

@@ -87,7 +87,7 @@ def differences_along(program, numbers, counts):
                 result = objective.call((*args[0], *args[1]), ordinary)
                 if not are_same(flatten(result)[0], flatten(expected)[0]):
                     texts.append(f"{kind.derivative}: other bits at call {number}: {program}")
-        entries = objective._find()._entries.values()
+        entries = objective.programs()._entries.values()
         ways = [way for entry in entries for way in entry.ways]
         refusals = [entry.refusal for entry in entries]
         counts[f"{kind.derivative} {'compiled' if ways else f'not compiled: {refusals}'}"] += 1

@@ -226,7 +226,7 @@ def objective_of(gradient):
 
 def whole_programs(gradient):
     """The programs of value and gradient, and why there is none for some calls."""
-    programs = objective_of(gradient)._find()
+    programs = objective_of(gradient).programs()
     entries = list(programs._entries.values())
     return [way for entry in entries for way in entry.ways], [
         programs.impurity or programs.impurity_of_path or programs.reason,

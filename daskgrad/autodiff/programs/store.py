@@ -86,6 +86,7 @@ class Entry:
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
     passed: Sequence[weakref.ref] = ()  # functions, with which it goes
+    since: int = 0  # calls of the function without a program, before there was one
     lengths: set[int] = field(default_factory=set)
 
     @property
@@ -102,6 +103,8 @@ class Programs:
     numbers have the same programs, whose inputs these are.
     """
 
+    advice = "leave it out, pass it as an argument, or vouch for the model with compile=True"
+
     def __init__(self, is_vouched: bool = True, is_shared: bool = False) -> None:
         self._is_vouched, self.is_shared = is_vouched, is_shared
         self.price = CALLS  # of a program, in calls of the tape
@@ -115,6 +118,8 @@ class Programs:
         self._refused: set[float] = set()  # since inputs decide something, or are too many
         self._constants: frozenset[Any] = frozenset()  # larger ones, by their ways
         self.impurity_of_path: str | None = None  # the latest one that was judged
+        self.refusal: str | None = None  # of the latest call that was recorded in vain
+        self.taped = 0  # calls without a program
         self._start(None)
 
     def _start(self, watch: References | None) -> None:
@@ -202,12 +207,20 @@ class Programs:
     def _unseen(self, call: Callable[[], Any]) -> Any:
         """A call of a model that gets no programs, or not yet."""
         self.cold_calls += self.is_cold
+        self.taped += 1
         self._cold = max(self._cold - 1, 0)
         begin = clock.thread_seconds()
         result = call()
         seconds = clock.thread_seconds() - begin
         self._seconds = min(self._seconds or seconds, seconds)
         return result
+
+    def obstacle(self) -> str | None:
+        """Why there are no programs, with a file and a line, and the remedy."""
+        reason = self.impurity or (self.by_path and self.impurity_of_path) or None
+        if reason is None:
+            return self.refusal
+        return f"{reason if self.watch is None else self.watch.with_place(reason)}; {self.advice}"
 
     # -------------------------------------------------------------------------------- signatures
 
@@ -437,6 +450,7 @@ class Programs:
         """
         is_last = self._is_last(entry)
         entry.calls += 1
+        self.taped += 1
         if self.by_path and (path.ran is None or entry.watch is not self.watch):
             return
         if is_last and self.by_path and not self._is_known(entry, path):
@@ -447,6 +461,7 @@ class Programs:
             entry.refusal = "another thread makes its program"
             entry.refusal = self._add_way(fun, entry, layout_of(), outputs, tape, seconds)
             is_refused = entry.refusal and not entry.ways and self.impurity is None
+            self.refusal = entry.refusal or self.refusal
             if entry.reads:
                 finer = self.finer(entry, layout_of().leaves)
                 if finer is not None:
@@ -499,7 +514,8 @@ class Programs:
                 expected = (
                     pull_as_asked(tape, examples, signature.asked) if tape is not None else []
                 )
-        except NotYet:
+        except NotYet as reason:
+            self.refusal = str(reason)
             return None
         except Folded as error:
             self._constants |= {*error.ways}
@@ -537,6 +553,7 @@ class Programs:
 
     def _keep(self, entry: Entry, way: Way) -> None:
         """Adds a program; drops programs of other signatures if all keep too many bytes."""
+        entry.since = entry.since or self.taped
         entry.ways.append(way)
         self._nbytes += way.program.nbytes
         for other in list(self._entries.values()):
@@ -551,6 +568,10 @@ class Programs:
     def has_programs(self) -> bool:
         """Whether calls of some kind are compiled."""
         return any([entry.ways for entry in list(self._entries.values())])
+
+    def entries(self) -> list[Entry]:
+        """All kinds of calls, by the constants that they read, too."""
+        return list(self._entries.values())
 
     def alike(self, signature: Signature) -> list[Entry]:
         """The entries of calls that differ in their differentiated arguments alone."""

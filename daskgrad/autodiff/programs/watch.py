@@ -9,9 +9,11 @@ get other code: IPython's autoreload replaces it in place.
 import builtins
 import dataclasses
 import datetime
+import dis
 import enum
 import gc
 import os
+import re
 import sys
 import types
 import weakref
@@ -204,6 +206,20 @@ class References:
             if get() != value:
                 return True
         return bool(self._passed) and any([inner.has_changed() for inner in self._of_passed()])
+
+    def place_of(self, reason: str) -> tuple[str, int] | None:
+        """A file and a line where the code that was read has the name that a reason quotes."""
+        named = re.search(r"'([^']+)'", reason)
+        name = named[1].split(".")[-1] if named else None
+        for code in self.read if named else ():
+            for op in dis.get_instructions(code):
+                if op.argval == name and op.positions and op.positions.lineno:
+                    return code.co_filename, op.positions.lineno
+        return None
+
+    def with_place(self, reason: str) -> str:
+        place = self.place_of(reason)
+        return f"{reason}, in {place[0]}:{place[1]}" if place else reason
 
     def follow_arguments(self, classes: Iterable[Any], constants: Sequence[Any]) -> str | None:
         """Follows methods and attributes of classes in a call's arguments, and things that are

@@ -142,6 +142,7 @@ class Whole(Programs):
     ordinary way of so many seconds.
     """
 
+    advice = "leave it out, or pass it as an argument"
     holds = False  # pullbacks
     reason: str | None = None  # why the latest call could not be a program, though nobody looked
 
@@ -248,6 +249,9 @@ class Whole(Programs):
             self._cold += 1  # calls that cannot be programs bring none nearer
         self.reason = reasons[0] if reasons else None
         return result
+
+    def obstacle(self) -> str | None:
+        return super().obstacle() or self.reason
 
     def _opened(self, result: Any) -> tuple[Sequence[Any], Any]:
         """The outputs in a result, and its tape if its pullback belongs to the program."""
@@ -388,6 +392,9 @@ class WholePullbacks(Whole):
         if type(result) is HeldCall:
             result.args = own
         return result
+
+    def obstacle(self) -> str | None:
+        return super().obstacle() or self.reason
 
     def _opened(self, result: Any) -> tuple[Sequence[Any], Any]:
         return flatten(result.value)[0], OrdinaryTape(result)

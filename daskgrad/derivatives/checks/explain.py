@@ -37,18 +37,26 @@ from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
 from daskgrad.autodiff.values.descriptions import Report, describe
 from daskgrad.autodiff.values.trees import flatten
-from daskgrad.graph.delayed import as_model
+from daskgrad.derivatives.checks import explain_objectives
+from daskgrad.derivatives.gradient import value_and_grad
+from daskgrad.graph.delayed import DelayedModel, as_model
 from daskgrad.graph.nodes import Node
 
 NOTHING: Mapping[int, Any] = {}
+SUMS = {"map_sum", "map_mean", "reduce_sum"}  # in an objective, unless it is a model
 
 
-def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
+def explain(model: Any, *args: Any, **kwargs: Any) -> Any:
     """Tells whether calls with such arguments are compiled in this process, or when they will be.
 
     The options of ``dg.delayed`` count: ``compile``, ``backend``, ``gradient``. All floating-point
     arguments are taken to be differentiated, unless such calls have a program already. The model
     runs once or twice; its errors are raised.
+
+    A function that calls models is explained by its value and gradient, and what ``value_and_grad``
+    or ``grad`` returned, by itself: it is called a few times, with such arguments, and the report
+    has the times. Without arguments it tells of the calls so far; for any other function it returns
+    one of these arguments, ``dg.explain(fun)(x)``.
 
     Returns
     -------
@@ -56,7 +64,7 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
         a string that shows as it prints: whether there is a program, or when there will be one, its
         source, its constants (the values that the model refers to by name), and whether somebody
         must vouch for the model; or the reason, with file and line, why the model is traced at each
-        call.
+        call, and what to write instead.
 
     See Also
     --------
@@ -67,6 +75,11 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
     >>> dg.explain(lambda x: np.sum(np.exp(x)), np.ones(3))
     '<lambda>' will be compiled after 10 calls of a kind, of which there were 0 ...
     """
+    objective = explain_objectives.objective_of(model)
+    if objective is None and not (args or kwargs):
+        return partial(explain, model)
+    if objective is not None:
+        return Report(explain_objectives.explained(model, objective, args, kwargs))
     made = as_model(model)
     registry.load("compiled")  # and its rules
     try:
@@ -77,11 +90,13 @@ def explain(model: Any, *args: Any, **kwargs: Any) -> Report:
         if advice:
             error.add_note(f"daskgrad: {advice}")
         raise
-    if any([isinstance(leaf, Node) for leaf in flatten(value)[0]]):
-        raise TypeError(
-            f"dg.explain tells about one model, and {made.name!r} calls models: it returned "
-            f"{describe(value)}; call dg.explain for each of them"
-        )
+    has_sums = type(model) is not DelayedModel and not SUMS.isdisjoint(
+        References(made.fun, is_vouched=True).of_package
+    )
+    if has_sums or any([isinstance(leaf, Node) for leaf in flatten(value)[0]]):
+        gradient = value_and_grad(model)
+        objective = explain_objectives.objective_of(gradient)
+        return Report(explain_objectives.explained(gradient, objective, args, kwargs))
     try:
         return Report("\n".join(described_program(made, args, kwargs, path)))
     except Unrecordable as reason:
@@ -136,6 +151,7 @@ def impurity_of_call(
             watch = programs.watch_over(made.fun, ran)
             watch.follow_arguments(classes_in(signature.structure), code_in(signature.key))
             impurity = watch.impurity if ran is None else watch.impurity_of(path)
+            impurity = impurity and watch.with_place(impurity)
     return impurity
 
 

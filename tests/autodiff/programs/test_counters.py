@@ -109,7 +109,7 @@ def test_counts_of_an_object_are_right_at_each_call(method, a_call, has_program)
     gradient = dg.value_and_grad(getattr(fit, method))
     assert_counted(lambda: fit.runs, lambda: gradient(X), a_call)
     model = programs_of(getattr(fit, method))
-    assert (objective_of(gradient)._find().has_programs() or model.has_programs()) == has_program
+    assert (objective_of(gradient).programs().has_programs() or model.has_programs()) == has_program
 
 
 def test_counts_of_slots_of_classes_and_of_objects_in_objects():

@@ -647,7 +647,7 @@ def test_the_configuration_turns_programs_of_objectives_off(is_made_before):
     gradient = dg.value_and_grad(lambda x: 2.0 * dg.delayed(model)(x))
     for _ in range(60):
         gradient(X)
-    programs = objective_of(gradient)._find()
+    programs = objective_of(gradient).programs()
     assert programs.has_programs()
     calls = programs.calls
     with dask.config.set({"daskgrad.compile": False}):
