@@ -168,13 +168,16 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
 
 
 def require_path(path: Any) -> pathlib.Path:
-    """The path of a file that can be written; an empty one is there from now on."""
+    """The path of a file that can be written."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"dg.report takes the path of a file; found {describe(path)}")
     file = pathlib.Path(path)
     if not file.absolute().parent.is_dir():
         raise FileNotFoundError(f"dg.report cannot write {file}: its folder does not exist")
-    file.open("a").close()
+    if file.is_dir():
+        raise IsADirectoryError(f"dg.report cannot write {file}: it is a folder")
+    if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise PermissionError(f"dg.report cannot write {file}: it is not allowed to")
     return file
 
 

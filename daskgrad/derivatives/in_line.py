@@ -194,7 +194,7 @@ def gains_always() -> bool:
     pool, scheduler = dask.config.get("pool", None), dask.base.get_scheduler()
     is_of_threads = pool is None or isinstance(pool, ThreadPoolExecutor)
     is_usual = scheduler is get_sync or (is_of_threads and scheduler in (None, dask.threaded.get))
-    return bool(observers.of_tasks()) or not is_usual
+    return bool(observers.observers and observers.of_tasks()) or not is_usual
 
 
 def is_one_by_one(graph: Graph, client: Client | None = None) -> bool:

@@ -125,7 +125,8 @@ def audience(client: Any) -> tuple[Observer, ...]:
     """Who hears of the tasks of an evaluation in line: a client whose cluster shows pages has an
     observer of its own."""
     observer = of_clients.get(client) if client is not None and of_clients else None
-    return of_tasks() if observer is None else (*of_tasks(), observer)
+    watching = of_tasks() if observers else ()
+    return watching if observer is None else (*watching, observer)
 
 
 def run_observed(

@@ -86,7 +86,7 @@ def test_an_evaluation_counts_its_tasks_by_stage_and_model():
     found = records.evaluations["e"]
     count = found.counts["forward", "a"]
     assert (count.total, count.done, count.failed) == (3, 1, 1)
-    assert (found.total, found.done, found.is_done) == (4, 1, False)
+    assert (found.total, found.done, found.is_done) == (4, 1, True)  # it has failed
     assert [node.state for node in found.nodes.values()] == ["done", "failed", "waiting", "waiting"]
 
 

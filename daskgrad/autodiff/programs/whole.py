@@ -238,7 +238,10 @@ class Whole(Programs):
         if len(entry.ways) == ways:  # no other thread has made one meanwhile
             least = self._least[kinds] = min(self._least.get(kinds, seconds), seconds)
             layout = with_references(fun.layout(args), leaves[count:])
-            entry.lengths.add(taken.steps - steps)
+            length = taken.steps - steps
+            if entry.lengths and length < min(entry.lengths):
+                entry.lengths.clear()  # its models have got programs
+            entry.lengths.add(length)
             self._count(fun.recorded(least), entry, lambda: layout, outputs, tape, seconds, path)
         return result
 
