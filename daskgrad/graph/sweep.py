@@ -37,8 +37,7 @@ class Sweep:
 
     def __init__(self, ends: Sequence[OuterNode], run: Callable, is_kept: bool = False):
         self._ends, self._run, self._is_kept = ends, run, is_kept
-        units = lambda nodes: list(filter(None, map(unit_of, nodes)))  # noqa: E731
-        self._order = order_of(units(ends), lambda unit: units(inputs_below(unit)))
+        self._order = order_of(list(filter(None, map(unit_of, ends))), units_of)
         if len(ends) > 1:  # a graph has a node that takes them in
             self._order.append(EagerCall("output", ends, None))
             self._order[-1].outs = ()
@@ -169,6 +168,11 @@ def unit_of(node: OuterNode) -> Unit | None:
 def inputs_below(unit: Unit) -> Sequence[OuterNode]:
     """The values that a call takes in."""
     return unit.sources if isinstance(unit, EagerCall) else unit.parents
+
+
+def units_of(unit: Unit) -> list[Any]:
+    """The calls that have made the values that a call takes in."""
+    return list(filter(None, map(unit_of, inputs_below(unit))))
 
 
 def expressions(

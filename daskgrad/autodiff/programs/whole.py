@@ -8,9 +8,10 @@ all exceptions, and makes the comparisons.
 import datetime
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -63,13 +64,12 @@ def refuse(reason: str) -> None:
         reasons.append(reason)
 
 
-@contextmanager
-def hearing_reasons() -> Iterator[list[str]]:
-    """The reasons against a program that an evaluation gives, in a list that it fills."""
+def with_reasons(call: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """The result of a call, and the reasons against a program that it gives."""
     reasons: list[str] = []
     token = _reasons.set(reasons)
     try:
-        yield reasons
+        return call(), reasons
     finally:
         _reasons.reset(token)
 
@@ -207,9 +207,10 @@ class Whole(Programs):
         ways = 0 if entry is None else len(entry.ways)
         is_compared, begin = bool(ways) and self.is_due, clock.processor_seconds()
         steps = taken.steps
-        with self._path_of(entry) as path, hearing_reasons() as reasons:
-            with self._expecting_names():
-                result = on_tapes(otherwise) if is_compared or path.is_noted else otherwise()
+        with self._path_of(entry) as path, self._expecting_names():
+            is_on_tapes = is_compared or path.is_noted
+            call = partial(on_tapes, otherwise) if is_on_tapes else otherwise
+            result, reasons = with_reasons(call)
         seconds = clock.processor_seconds() - begin
         self.look_at(fun)
         if self.watch is not now:
@@ -246,8 +247,7 @@ class Whole(Programs):
         return result
 
     def _unseen(self, call: Callable[[], Any]) -> Any:
-        with hearing_reasons() as reasons:
-            result = super()._unseen(call)
+        result, reasons = with_reasons(partial(super()._unseen, call))
         if reasons and not self._is_vouched:
             self._cold += 1  # calls that cannot be programs bring none nearer
         self.reason = reasons[0] if reasons else None
