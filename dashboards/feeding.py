@@ -68,6 +68,8 @@ class Feed:
             items = None
             if stage == "forward" and len(key) > 3 and (count := calls_in(key, stage)):
                 items = firsts[model], count
+                if not firsts[model]:
+                    self.recorder.forget_blocks(model)
                 firsts[model] += count
             self.planned[key] = TaskPlan(stage, model, evaluation, source, items)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))

@@ -6,6 +6,7 @@ read the attributes.
 """
 
 import time
+import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -351,6 +352,11 @@ class Recorder:
             first = number * block_items
             self.add_block_cost(model, BlockCost(first, block_items, spent, worker))
 
+    def forget_blocks(self, model: str) -> None:
+        """A sum over a list begins anew, maybe with other items."""
+        if model in self.models:
+            self.models[model].blocks.clear()
+
     def add_block_cost(self, model: str, block: BlockCost) -> None:
         blocks = self._costs_of(model).blocks
         blocks[block.first] = block
@@ -373,7 +379,7 @@ class Recorder:
 
     def note_end(self, error: BaseException) -> None:
         """Notes the error with which a recorded program ended, and when."""
-        lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+        lines = traceback.format_exception_only(error)  # it may have no text, and odd notes
         words = " ".join([line.strip().split("\n")[0] for line in lines[:2]])
         self.end = f"ended after {descriptions.seconds(time.time() - self.begin)} with {words}"
 

@@ -150,6 +150,12 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
 
     recorder = Recorder()
     client = active_client()
+
+    def write() -> None:
+        paths[0].write_text(report_page(recorder, paths[0].stem), encoding="utf-8")
+        if trace is not None:
+            paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
+
     try:
         with observed_by(LocalObserver(recorder)):
             with contextlib.nullcontext() if client is None else recorded(client, recorder):
@@ -160,11 +166,19 @@ def report(path: Path, trace: Path | None = None) -> Iterator[Recorder]:
                         wait(client)
     except BaseException as error:
         recorder.note_end(error)
+        with noted_on(error, "the report could not be written"):
+            write()
         raise
-    finally:
-        paths[0].write_text(report_page(recorder, paths[0].stem), encoding="utf-8")
-        if trace is not None:
-            paths[1].write_text(json.dumps(trace_events(recorder)), encoding="utf-8")
+    write()
+
+
+@contextlib.contextmanager
+def noted_on(error: BaseException, trouble: str) -> Iterator[None]:
+    """A context whose errors are notes on an earlier one, which tells more."""
+    try:
+        yield
+    except Exception as other:
+        error.add_note(f"daskgrad: {trouble}: {type(other).__name__}: {other}")
 
 
 def require_path(path: Any) -> pathlib.Path:
@@ -187,8 +201,11 @@ def recorded(client: Client, recorder: Recorder) -> Iterator[None]:
     with recording(client) as name:
         try:
             yield
-        finally:
-            recorder.absorb(client.run_on_scheduler(records, name=name))
+        except BaseException as error:
+            with noted_on(error, "the report has no records of the scheduler"):
+                recorder.absorb(client.run_on_scheduler(records, name=name))
+            raise
+        recorder.absorb(client.run_on_scheduler(records, name=name))
 
 
 def records(name: str, dask_scheduler: Any) -> Recorder:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+LEVELS = 32  # of nodes that pickle goes down by itself
+
 _running = threading.local()
 
 
@@ -26,11 +28,27 @@ def order(
 def reduced(node: Any) -> tuple:
     """A node for pickle and copy, as an object of its own class: pickle would ask for the value's.
 
-    The nodes before it go first, so that pickle knows the inputs of each node.
+    At every so many levels the nodes before it go first, so that pickle knows its inputs. It may
+    know them already, from a list of nodes, and does not say so.
     """
     is_among_others = getattr(_running, "is_in_order", False)
-    before = () if is_among_others else (InOrder(node.inputs),)
+    is_deep = not is_among_others and depth_of(node) % LEVELS == LEVELS - 1
+    before = (InOrder(node.inputs),) if is_deep else ()
     return make, (type(node), *before), node.__getstate__()
+
+
+def depth_of(node: Any) -> int:
+    """The number of nodes in the longest chain below a node."""
+    stack = [node]
+    while stack:
+        waiting = [source for source in stack[-1].inputs if "depth" not in vars(source)]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            last = stack.pop()
+            depths = [vars(source)["depth"] + 1 for source in last.inputs]
+            vars(last)["depth"] = max(depths, default=0)
+    return vars(node)["depth"]
 
 
 def make(cls: type, *_: Any) -> Any:

@@ -111,7 +111,7 @@ def without(observer: Observer, others: Iterable[Observer]) -> tuple[Observer, .
 
 def present() -> tuple[Observer, ...]:
     """The observers that hear of evaluations in this context."""
-    here = _of_context.get()
+    here = [one for one in _of_context.get() if one in observers]  # others have ended elsewhere
     kinds = set(map(type, here))
     return tuple([one for one in observers if one in here or type(one) not in kinds])
 

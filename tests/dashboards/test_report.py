@@ -1,5 +1,6 @@
 """A report holds what ran, on every scheduler; and where nobody asks, nobody is told."""
 
+import asyncio
 import itertools
 import json
 import sys
@@ -360,3 +361,61 @@ def test_items_of_a_list_have_costs(scheduler, tmp_path):
         (first, 4) for first in range(0, 20, 4)
     ]
     assert all([block.seconds > 0.0 for block in blocks])
+
+
+class OfUser(Exception):
+    def __str__(self):
+        raise IndexError("it has no text")
+
+
+def test_the_users_error_comes_out_whatever_fails_after_it(client, tmp_path, monkeypatch):
+    page, _ = files(tmp_path)
+
+    def lost(*args, **options):
+        raise OSError("the scheduler is gone")
+
+    def fails_with(client):
+        monkeypatch.setattr(client, "run_on_scheduler", lost)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught, dg.report(page):
+        fails_with(client)
+    assert any(["no records of the scheduler" in note for note in caught.value.__notes__])
+    assert page.exists()
+
+
+def test_an_error_without_a_text_comes_out(tmp_path, synchronous):
+    page, _ = files(tmp_path)
+    with pytest.raises(OfUser), dg.report(page) as records:
+        raise OfUser
+    assert "OfUser" in records.end
+
+
+def test_a_record_that_has_ended_hides_no_later_one(synchronous):
+    """A task of asyncio keeps the context in which it was made."""
+
+    async def main():
+        with dg.record("first") as first:
+            worker = asyncio.create_task(evaluated())
+            await asyncio.sleep(0)
+        with dg.record("second") as second:
+            gate.set()
+            await worker
+        return first.count, second.count
+
+    async def evaluated():
+        dg.value_and_grad(graph)(X)
+        await gate.wait()
+        dg.value_and_grad(graph)(X)
+
+    gate = asyncio.Event()
+    assert asyncio.run(main()) == (1, 1)
+
+
+def test_costs_are_of_the_latest_items(tmp_path):
+    page, _ = files(tmp_path)
+    with dask.config.set({"daskgrad.inline.seconds": 0}), dg.report(page) as records:
+        for items in (list(range(5)), list(range(2))):
+            dg.value_and_grad(lambda x, items=items: dg.map_sum(term, items, x, grainsize=2))(X[:3])
+    blocks = [(block.first, block.items) for block in records.models["term"].blocks.values()]
+    assert blocks == [(0, 2)]
