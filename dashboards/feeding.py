@@ -68,8 +68,6 @@ class Feed:
             items = None
             if stage == "forward" and len(key) > 3 and (count := calls_in(key, stage)):
                 items = firsts[model], count
-                if not firsts[model]:
-                    self.recorder.forget_blocks(model)
                 firsts[model] += count
             self.planned[key] = TaskPlan(stage, model, evaluation, source, items)
             by_evaluation.setdefault(evaluation, []).append((key, stage, model, inputs))
@@ -94,7 +92,8 @@ class Feed:
         where = (worker, thread, start, stop, nbytes, has_failed)
         self.recorder.add_task(Task(key, stage, model, evaluation, *where, source))
         if items is not None and not has_failed:
-            self.recorder.add_block_cost(model, BlockCost(*items, stop - start, worker))
+            block = BlockCost(*items, stop - start, worker)
+            self.recorder.add_block_cost(model, block, evaluation)
 
     def add_local(self, task: Ran, process: str) -> None:
         """A task that ran in a process without workers, or a sum that workers evaluated for it."""

@@ -188,6 +188,7 @@ class Costs:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.workers: defaultdict[str, float] = defaultdict(float)
         self.blocks: dict[int, BlockCost] = {}
+        self.evaluation = ""  # whose tasks these are; none of direct calls
 
     def add(self, stage: str, worker: str, seconds: float, count: int = 1) -> None:
         self.counts[stage] += count
@@ -352,15 +353,14 @@ class Recorder:
             first = number * block_items
             self.add_block_cost(model, BlockCost(first, block_items, spent, worker))
 
-    def forget_blocks(self, model: str) -> None:
-        """A sum over a list begins anew, maybe with other items."""
-        if model in self.models:
-            self.models[model].blocks.clear()
-
-    def add_block_cost(self, model: str, block: BlockCost) -> None:
-        blocks = self._costs_of(model).blocks
-        blocks[block.first] = block
-        drop_oldest(blocks, BLOCKS)
+    def add_block_cost(self, model: str, block: BlockCost, evaluation: str = "") -> None:
+        """The seconds of one block; an ``evaluation`` with tasks may have other blocks than the one
+        before."""
+        costs = self._costs_of(model)
+        if evaluation != costs.evaluation:
+            costs.blocks, costs.evaluation = {}, evaluation
+        costs.blocks[block.first] = block
+        drop_oldest(costs.blocks, BLOCKS)
 
     # ---- memory, runs and names
 

@@ -8,7 +8,9 @@ import pytest
 from lengths import in_short
 
 from daskgrad.dashboards import recorder
+from daskgrad.dashboards.feeding import Feed
 from daskgrad.dashboards.recorder import CallRecord, Recorder, Row, Task
+from daskgrad.tasks.keys import Names
 
 
 def task(number, stage="forward", model="a", evaluation="e", worker="w", **more):
@@ -131,3 +133,13 @@ def test_a_run_is_thinned_evenly_and_keeps_its_end(small):
     assert len(shown) <= 34
     steps = [b - a for a, b in itertools.pairwise(shown[:-1])]
     assert set(steps) == {small.runs["r"].stride}
+
+
+def test_costs_of_direct_calls_stay_while_the_next_evaluation_is_planned():
+    """Workers tell of them from time to time."""
+    records, names = Recorder(), Names()
+    feed = Feed(records)
+    records.add_block_costs("term", "worker", 10, [(0, 3)], [0.1, 0.2, 0.3])
+    feed.plan([(names.key("forward", "term", 30), ())])
+    blocks = [(b.first, b.items, b.seconds) for b in records.models["term"].blocks.values()]
+    assert blocks == [(0, 10, 0.1), (10, 10, 0.2), (20, 10, 0.3)]
