@@ -266,10 +266,11 @@ class View:
         return True
 
     def colour(self, model: str, stage: str) -> str:
-        if len(self._hues) > SEEN:
-            self._hues = {}
-        for name in [*self.recorder.names, model]:  # in one order on all pages
-            hue_of(name, self._hues)
+        if model not in self._hues:
+            if len(self._hues) > SEEN:
+                self._hues = {}
+            for name in [*self.recorder.names, model]:  # in one order on all pages
+                hue_of(name, self._hues)
         return shade(self._hues[model], stage)
 
     # ---- building

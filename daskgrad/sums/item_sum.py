@@ -392,9 +392,9 @@ def build_fused_blocks(node: ReductionNode, forward: Forward) -> FusedBlocks:
     args = (node.summand(forward.graph), shared_values(node, forward))
     items = node.items.blocks(tasks, node.name)
     blocks = node.build_blocks(tasks, "forward", capture_block, *args, items)
-    # blocks are added up without the cotangents of their items
-    summed = [node.build_pick(tasks, "forward", without_items, b) for b in blocks if fields]
-    summed = summed or blocks
+    summed = blocks
+    if fields:  # blocks are added up without the cotangents of their items
+        summed = [node.build_pick(tasks, "forward", without_items, b) for b in blocks]
     model, pairs = tasks.shared(node.model), list(zip(blocks, summed, strict=True))
     item_cotangents = [
         [

@@ -263,8 +263,9 @@ def add_up(
     require_grainsize(grainsize)
     require_choice(summation, ADDITIONS, "summation")
     is_zip = isinstance(items, Zip)
+    leaves = flatten((side_by_side(items), shared))[0] if inside_model() else ()
     # a sum with a node belongs to an inner derivative, and is recorded
-    if inside_model() and not holds_node_leaf((side_by_side(items), shared)):
+    if inside_model() and not any([isinstance(leaf, Node) for leaf in leaves]):
         require_plain_additions(summation)
         parts = [nested_part(part, argument) for part in side_by_side(items)]
         numbered = enumerate(terms_of(parts, is_zip, slices, grainsize))
@@ -277,10 +278,6 @@ def add_up(
     parts = [source.one_by_one() for source in sources]
     terms = terms_of(parts, is_zip, slices, grainsize)
     return sum([call(model, (term, *shared), {}) for term in terms], summation, name)
-
-
-def holds_node_leaf(tree: Any) -> bool:
-    return any([isinstance(leaf, Node) for leaf in flatten(tree)[0]])
 
 
 def count_of(items: Any) -> Any:

@@ -15,7 +15,7 @@ def local_cluster():
 
 @pytest.fixture(scope="module", autouse=True)
 def time_stands_still_for_fixtures():
-    """What a fixture of a module evaluates is measured, too, and decides where tests run."""
+    """Evaluations of a module's fixtures are measured, too, and decide where tests run."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         Clock().replace(monkeypatch)
         yield

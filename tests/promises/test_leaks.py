@@ -456,7 +456,7 @@ def objects_of_ours():
 
 @in_short("where", ["in line", "threads", "cluster"], "in line", "threads")
 def test_new_functions_shapes_and_data_are_gone_with_their_calls(where, request, monkeypatch):
-    """What is remembered of them is of limited number."""
+    """The package remembers a limited number of them."""
     for module in (eager, decisions, store, backend):
         for limit in [name for name in vars(module) if name.startswith("MOST_")]:
             monkeypatch.setattr(module, limit, 4)

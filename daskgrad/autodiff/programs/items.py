@@ -49,7 +49,7 @@ class Facts:
         self.kept: list[Any] = []
 
     def keep(self, columns: Sequence[Sequence[Any]], forget: Callable) -> bool:
-        """Keeps the identities until an array goes, of which ``forget`` hears; False if no column
+        """Keeps the identities until an array goes, and calls ``forget`` then; False if no column
         has arrays, or a leaf may change."""
         are_arrays = [{np.ndarray}.issuperset(map(type, column)) for column in columns]
         pairs = list(zip(columns, are_arrays, strict=True))

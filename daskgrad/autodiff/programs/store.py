@@ -327,7 +327,7 @@ class Programs:
 
     def _is_last(self, entry: Entry) -> bool:
         """Whether the next call without a program is the last one before there is one. Tapes of
-        many lengths are many ways, each of which is to pay for its program."""
+        many lengths are many ways; each has to pay for its program."""
         ways = len(entry.lengths) if len(entry.lengths) > FEW_WAYS else 1
         is_time = entry.calls + 1 >= self.price * entry.patience * ways
         return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
@@ -567,7 +567,7 @@ class Programs:
 
     def has_programs(self) -> bool:
         """Whether calls of some kind are compiled."""
-        return any([entry.ways for entry in list(self._entries.values())])
+        return any([entry.ways for entry in self.entries()])
 
     def entries(self) -> list[Entry]:
         """All kinds of calls, by the constants that they read, too."""
@@ -576,7 +576,7 @@ class Programs:
     def alike(self, signature: Signature) -> list[Entry]:
         """The entries of calls that differ in their differentiated arguments alone."""
         structure, order, _, kinds = signature.key
-        entries = [(entry.signature.key, entry) for entry in list(self._entries.values())]
+        entries = [(entry.signature.key, entry) for entry in self.entries()]
         return [entry for (s, o, _, k), entry in entries if (s, o, k) == (structure, order, kinds)]
 
 
