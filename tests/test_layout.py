@@ -23,6 +23,7 @@ BUILDING = [  # which imports no Dask, and runs on workers
     ["autodiff.rules"],
     ["autodiff.tape"],
     ["autodiff.programs", "autodiff.libraries"],
+    ["autodiff.native"],
     ["autodiff.models", "autodiff"],
 ]
 FLOORS = [
@@ -47,6 +48,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "placed", "derivatives.in_line", "dashboards"],
     "autograd": ["autodiff.rules", "autodiff.tape", "autodiff.programs"],
+    "llvmlite": ["autodiff.native"],
     "jax": ["autodiff.libraries.jax"],
     "torch": ["autodiff.libraries.torch"],
     "threadpoolctl": ["autodiff.models.blas"],
@@ -56,7 +58,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     "rich": ["dashboards.progress"],
     "scipy": [
         *("autodiff.rules", "scipy", "autodiff.values.rows", "autodiff.values.slopes"),
-        *("autodiff.programs.special_calls", "autodiff.programs.density_calls"),
+        *("autodiff.programs.special_calls", "autodiff.programs.density_calls", "autodiff.native"),
     ],
 }
 LOCAL = [
@@ -152,6 +154,12 @@ def test_every_module_is_in_a_room():
 
 def test_rooms_import_the_rooms_before_them():
     assert set().union(*map(upward_imports, NAMES)) == set()
+
+
+def test_nothing_imports_machine_code():
+    """The registry loads it by its name, for users who say so."""
+    outside = [name for name in NAMES if room(name) != "autodiff.native"]
+    assert [name for name in outside if any("autodiff.native" in i for i in imports_of(name))] == []
 
 
 @pytest.mark.parametrize("place", [*ROOMS, "random"])

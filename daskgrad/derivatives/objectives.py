@@ -59,7 +59,8 @@ NODES = {*CALLS, Variable, Constant, StopGradient, SumNode, ReductionNode}
 def parts_of_model(model: DelayedModel) -> tuple:
     """Its function, whether it is compiled, whether the user vouches for it, and its settings."""
     fun, name, backend, keep, _ = model.model
-    return fun, registry.is_compiled(backend), backend == "compiled", backend, keep, name
+    is_vouched = backend in ("compiled", registry.NATIVE)
+    return fun, registry.is_compiled(backend), is_vouched, backend, keep, name
 
 
 MODELS[DelayedModel] = parts_of_model
@@ -300,6 +301,8 @@ def require_compiled(node: Node) -> None:
     model = node.model
     is_packaged = model.backend == "autograd" and model.fun.__module__.startswith(PACKAGE)
     is_ours = node.is_light or is_packaged
+    if model.backend == registry.NATIVE:
+        raise Unrecordable(f"model {model.name!r} is machine code, which has other bits")
     is_compiled = registry.is_compiled(model.backend) and model.keep != "recompute"
     if not (is_ours or is_compiled) or isinstance(model.fun, SentFunction):
         raise Unrecordable(f"model {model.name!r} is not compiled")

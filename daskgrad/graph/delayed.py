@@ -14,7 +14,7 @@ from daskgrad.graph.nodes import CallNode
 from daskgrad.tasks.collections import is_collection
 from daskgrad.tasks.settings import setting
 
-COMPILE = ("auto", True, False)
+COMPILE = ("auto", True, False, registry.NATIVE)
 
 
 class DelayedModel:
@@ -130,10 +130,11 @@ def delayed(
     require_choice(keep, KEEP, "keep")
     mode = setting("compile") if compile == "auto" else compile
     if mode not in COMPILE:
-        raise ValueError(f"compile must be 'auto', True or False; found {describe(mode)}")
+        raise ValueError(f"compile must be 'auto', True, False or 'native'; found {describe(mode)}")
     if gradient:
-        if compile is True or backend != "autograd":
-            option = "compile=True" if compile is True else f"backend={backend!r}"
+        is_compiled = compile in (True, registry.NATIVE)
+        if is_compiled or backend != "autograd":
+            option = f"compile={compile!r}" if is_compiled else f"backend={backend!r}"
             raise ValueError(
                 f"gradient=True is for a function that returns its own gradient, so no library "
                 f"differentiates it; found {option}: leave one of them out"
@@ -141,7 +142,7 @@ def delayed(
         made = WithGradient(fun, name or function_name(fun))
         return DelayedModel(Model(made, made.name, registry.BY_HAND, keep))
     compiled = registry.compiled(backend, mode)  # which is loaded when it is needed
-    registry.load(backend)
+    registry.load(compiled if compiled == registry.NATIVE else backend)
     return DelayedModel(Model(fun, name or function_name(fun), compiled, keep))
 
 

@@ -13,6 +13,7 @@ LEAVES = 20  # of a value that are shown one by one
 BACKENDS = {  # options by which users ask for backends that they do not name
     "cautious": 'autograd, compile="auto"',
     "compiled": "autograd, compile=True",
+    "native": 'autograd, compile="native"',
     "by_hand": "autograd, gradient=True",
 }
 

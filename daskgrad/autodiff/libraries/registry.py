@@ -133,14 +133,18 @@ class GradientTape:
 
 # ------------------------------------------------------------------------------------ the registry
 
-EXTRAS = {"jax": "jax", "torch": "torch"}  # optional backends, and the libraries that they need
-NAMES = ("autograd", *EXTRAS)
-COMPILED = {True: "compiled", "auto": "cautious"}  # models of autograd, by the argument ``compile``
+LIBRARIES = {"jax": ("jax",), "torch": ("torch",)}  # optional backends, and what they need
+NAMES = ("autograd", *LIBRARIES)
+NATIVE = "native"  # the backend of models in machine code
+LIBRARIES[NATIVE] = ("llvmlite", "scipy")
+# models of autograd, by the argument ``compile``
+COMPILED = {True: "compiled", "auto": "cautious", NATIVE: NATIVE}
 BY_HAND = "by_hand"  # the backend of ``dg.delayed(fun, gradient=True)``
 OF_NUMPY = ("autograd", *COMPILED.values(), BY_HAND)  # others may compute on a worker's GPU
 UNNAMED = {  # module and attribute of backends that users do not name
     "compiled": ("daskgrad.autodiff.programs.backend", "vouched"),
     "cautious": ("daskgrad.autodiff.programs.backend", "cautious"),
+    NATIVE: ("daskgrad.autodiff.native.backend", "backend"),
     BY_HAND: ("daskgrad.autodiff.libraries.by_hand", ""),
 }
 FUNCTIONS = tuple([name for name in vars(Backend) if not name.startswith("_")])
@@ -185,22 +189,21 @@ def load(which: str | SentBackend) -> Backend:
 
 
 def _load_own(name: str) -> Any:
-    if name in UNNAMED:
-        path, attribute = UNNAMED[name]
-        module = importlib.import_module(path)
-        return getattr(module, attribute) if attribute else module
+    home = "tape" if name == "autograd" else f"libraries.{name}"
+    path, attribute = UNNAMED.get(name, (f"daskgrad.autodiff.{home}", ""))
     try:
-        home = "tape" if name == "autograd" else f"libraries.{name}"
-        return importlib.import_module(f"daskgrad.autodiff.{home}")
+        module = importlib.import_module(path)
     except ModuleNotFoundError as error:
-        library = EXTRAS.get(name)
-        if library is None or error.name != library:
+        library = error.name
+        if library not in LIBRARIES.get(name, ()):
             raise
+        subject = "compile='native'" if name == NATIVE else f"backend {name!r}"
         raise ModuleNotFoundError(
-            f"backend {name!r} needs {library}, which is not installed on {platform.node()!r}; "
+            f"{subject} needs {library}, which is not installed on {platform.node()!r}; "
             f'run pip install "daskgrad[{name}]" there',
             name=library,
         ) from None
+    return getattr(module, attribute) if attribute else module
 
 
 def _load_sent(sent: SentBackend) -> Any:
@@ -270,12 +273,12 @@ def prepare(backend: Backend, fun: Callable) -> Callable:
 
 
 def compiled(which: str, mode: bool | str) -> str:
-    """The backend that compiles another one's models, always (``True``) or as far as is safe
-    ("auto"). ValueError if it must and there is none."""
+    """The backend that compiles another one's models, always (``True``), to machine code
+    ("native") or as far as is safe ("auto"). ValueError if it must and there is none."""
     if which == "autograd":
         return COMPILED.get(mode, which)
-    if mode is True:
-        raise ValueError(f"compile=True is for models of backend 'autograd'; found {which!r}")
+    if mode in (True, NATIVE):
+        raise ValueError(f"compile={mode!r} is for models of backend 'autograd'; found {which!r}")
     return which
 
 

@@ -66,15 +66,15 @@ def prepare(
     if type(fun) is CompiledModel:
         return fun
     pushed: tuple = getattr(fun, "daskgrad_pushed", (fun,))
-    base, *options = *pushed, is_vouched
+    base, *options = *pushed, is_vouched, kind
     answer(base)
     make = partial(kind, is_vouched)
     digest = getattr(fun, "daskgrad_digest", None)
     if digest is not None:
-        sent = _sent.get((digest, is_vouched))
+        sent = _sent.get((digest, *options[-2:]))
         if sent is None:
             nbytes = max(fun.nbytes, MOST_BYTES // MOST_MODELS)
-            sent = _sent.setdefault((digest, is_vouched), (make(), nbytes))
+            sent = _sent.setdefault((digest, *options[-2:]), (make(), nbytes))
             drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in _sent.copy().items()])
         return CompiledModel(fun.load(), sent[0])
     if recorder.get() is not None:  # which traces it, and may have made it for one recording
@@ -234,21 +234,28 @@ class ValueCall(TracedCall):
         return FlatArguments(leaves, structure, (None,) * len(leaves))
 
 
-def run(fun: Any, args: tuple, kwargs: dict, is_vouched: bool = True) -> Any:
+def run(
+    fun: Any,
+    args: tuple,
+    kwargs: dict,
+    is_vouched: bool = True,
+    kind: Callable[[bool], Programs] = Programs,
+) -> Any:
     """The value of a call; by a program for tangents of a model, which traces within."""
     model: Any = fun.fun if type(fun) is CompiledModel else fun
     if hasattr(model, "daskgrad_digest"):
         model = model.load()
     if not hasattr(model, "daskgrad_pushed"):
         return tape.run(fun, args, kwargs)
-    prepared = prepare(fun, is_vouched)
+    prepared = prepare(fun, is_vouched, kind)
     call = ValueCall(prepared, args, kwargs)
     leaves, _ = prepared.programs.trace(prepared.fun, call, [])
     return unflatten(call.structure, leaves)
 
 
 class CompiledBackend:
-    """autograd's backend with programs: of all models, or of pure ones unless ``is_vouched``."""
+    """autograd's backend with programs of a ``kind``: of all models, or of pure ones unless
+    ``is_vouched``."""
 
     finds_writes = False
     dumps = staticmethod(tape.dumps)
@@ -260,9 +267,9 @@ class CompiledBackend:
     trace_block = staticmethod(trace_block)
     is_batched = staticmethod(is_batched)
 
-    def __init__(self, is_vouched: bool):
-        self.prepare = partial(prepare, is_vouched=is_vouched)
-        self.run = partial(run, is_vouched=is_vouched)
+    def __init__(self, is_vouched: bool, kind: Callable[[bool], Programs] = Programs):
+        self.prepare = partial(prepare, is_vouched=is_vouched, kind=kind)
+        self.run = partial(run, is_vouched=is_vouched, kind=kind)
 
 
 vouched, cautious = CompiledBackend(True), CompiledBackend(False)

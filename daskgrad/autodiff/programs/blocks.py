@@ -25,7 +25,7 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.store import Entry, Programs
 from daskgrad.autodiff.programs.watch import References
-from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way, make_batch
+from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.traced_call import Pending, TermRun, TracedBlock
 from daskgrad.autodiff.values.trees import LEAF, unflatten
@@ -127,7 +127,8 @@ class KnownItems:
             return taken_apart(block.fields[field][number])[0][leaf]
 
         group, entry = self.look_up(block, number)
-        while entry is not None and not (entry.served >= SERVED and entry.may_have_batches):
+        served = 0 if self._programs.has_batches_at_once else SERVED
+        while entry is not None and not (entry.served >= served and entry.may_have_batches):
             if not entry.reads:
                 return False
             entry = group.finer(entry, leaf_of)
@@ -299,7 +300,8 @@ class ItemGroup:
             try:
                 layout = self._programs.layout_of(self._fun, items.call(tried[0])[0])
                 with counting(entry.watch.counters()):
-                    batch = make_batch(self._fun, layout, entry.signature, own, entry.watch)
+                    settings = self._fun, layout, entry.signature, own, entry.watch
+                    batch = self._programs.make_batch(way, *settings)
                 if batch is not None:
                     inputs = self._inputs_of(items, np.array(tried), Column.rows)
                     rows = batch.run(*inputs, *way.program.seeds)

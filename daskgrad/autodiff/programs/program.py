@@ -103,6 +103,11 @@ class Program(NamedTuple):
             packed = _packed[self.forward] = pickled(parts)
         return arrived_program, (packed,)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it has the tape's bits."""
+        return True
+
     def pull_examples(self, residuals: tuple) -> list[Any]:
         return self.backward(residuals, *self.seeds)
 

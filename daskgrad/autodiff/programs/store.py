@@ -44,7 +44,7 @@ from daskgrad.autodiff.programs.signatures import (
     with_read,
 )
 from daskgrad.autodiff.programs.watch import SMALL, References, impurity_of_called
-from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
+from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_batch, make_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import arrays_within, trace
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
@@ -104,6 +104,7 @@ class Programs:
     """
 
     advice = "leave it out, pass it as an argument, or vouch for the model with compile=True"
+    has_batches_at_once = False  # of items, which need not have been served one by one
 
     def __init__(self, is_vouched: bool = True, is_shared: bool = False) -> None:
         self._is_vouched, self.is_shared = is_vouched, is_shared
@@ -160,19 +161,7 @@ class Programs:
             if entry.ways:
                 answer = self.run(entry, inputs_of(layout, entry.signature))
             if answer is not None:
-                way, outputs, residuals = answer
-                if is_due:
-                    pull = partial(way.program.pull_examples, residuals)
-                    self.check(fun, way, (call, arrays), outputs, pull)  # which counts
-                elif way.counted:
-                    count_up(way.counted)
-                call.structure = way.structure
-                watched: Any = entry.watch
-                if watched.inputs:
-                    values = layout.leaves[-len(watched.inputs) :]
-                    residuals, watched = kept(residuals, watched, pushed_function(fun), values)
-                held = residuals, way.tape_nbytes, call, arrays, watched
-                return outputs, CompiledTape(way.program, *held)
+                return self._answered(fun, entry, layout, (call, arrays), answer, is_due)
             if not entry.reads:
                 break
             entry = self.finer(entry, layout.leaves)
@@ -188,6 +177,30 @@ class Programs:
         entry.lengths.add(tape.steps)
         self._count(fun, entry, layout_of, outputs, tape, seconds, path)
         return outputs, tape
+
+    def _answered(
+        self,
+        fun: Callable,
+        entry: Entry,
+        layout: FlatArguments,
+        called: tuple[TracedCall, Sequence[Any]],
+        answer: tuple[Way, list[Any], tuple],
+        is_due: bool,
+    ) -> tuple[list[Any], CompiledTape]:
+        """The results of a call by a way, compared with the tape if it is due."""
+        way, outputs, residuals = answer
+        if is_due:
+            pull = partial(way.program.pull_examples, residuals)
+            self.check(fun, way, called, outputs, pull)  # which counts
+        elif way.counted:
+            count_up(way.counted)
+        called[0].structure = way.structure
+        watched: Any = entry.watch
+        if watched.inputs:
+            values = layout.leaves[-len(watched.inputs) :]
+            residuals, watched = kept(residuals, watched, pushed_function(fun), values)
+        held = residuals, way.tape_nbytes, *called, watched
+        return outputs, CompiledTape(way.program, *held)
 
     def layout_of(self, fun: Callable, call: Any) -> FlatArguments:
         """The arguments of a call, and the references that are inputs."""
@@ -467,15 +480,23 @@ class Programs:
                 if finer is not None:
                     finer.calls = self.price
                     self._count(fun, finer, layout_of, outputs, tape, seconds, path)
-            elif is_refused and not self._constants <= entry.watch.constants:
-                self.look_at(fun, again=True)
-            elif is_refused and entry.watch.inputs and not self.has_programs():
-                self._refused.add(entry.watch.least)
-                self._above = math.inf if SMALL in self._refused else SMALL
-                self.look_at(fun, again=True)
-            elif is_refused and not self.looks and may_look(entry.signature.key):
-                self.looks = True
-                self.look_at(fun, again=True)
+            elif is_refused:
+                self._look_otherwise(fun, entry, not self.has_programs())
+
+    def _look_otherwise(self, fun: Callable, entry: Entry, may_drop: bool) -> bool:
+        """Whether a call that was recorded in vain may be a program with other constants, or if
+        other programs ``may`` be dropped, with more."""
+        if not self._constants <= entry.watch.constants:
+            pass
+        elif entry.watch.inputs and may_drop:
+            self._refused.add(entry.watch.least)
+            self._above = math.inf if SMALL in self._refused else SMALL
+        elif not self.looks and may_look(entry.signature.key):
+            self.looks = True
+        else:
+            return False
+        self.look_at(fun, again=True)
+        return True
 
     def _add_way(
         self,
@@ -497,8 +518,11 @@ class Programs:
             return f"its tape holds {computed:,} bytes, which takes NumPy's time, compiled or not"
         try:
             with counting(entry.watch.counters()) as counted:
-                way = make_way(fun, layout, signature, name_of(fun), entry.watch)
+                way = self.make_way(fun, layout, signature, name_of(fun), entry.watch)
             way = self._completed(fun, way)
+            if not way.program.is_exact:  # each call of it may have an error of its own
+                self._keep(entry, way._replace(tape_nbytes=held, counted=counted))
+                return None
             called = self.by_path and impurity_of_called(list(way.program.constants.values()))
             if called:
                 return called
@@ -546,6 +570,12 @@ class Programs:
             )
         self._keep(entry, way._replace(tape_nbytes=held, counted=counted))
         return None
+
+    def make_way(self, *settings: Any) -> Way:
+        return make_way(*settings)
+
+    def make_batch(self, way: Way, *settings: Any) -> BatchProgram | None:
+        return make_batch(*settings)
 
     def _completed(self, fun: Any, way: Way) -> Way:
         """A way with all that calls of its program need."""

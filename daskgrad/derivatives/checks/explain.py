@@ -31,7 +31,7 @@ from daskgrad.autodiff.programs.signatures import (
 )
 from daskgrad.autodiff.programs.store import Programs
 from daskgrad.autodiff.programs.watch import References
-from daskgrad.autodiff.programs.ways import BatchProgram, Way, make_way
+from daskgrad.autodiff.programs.ways import BatchProgram, Way
 from daskgrad.autodiff.tape.boxes import advice_about
 from daskgrad.autodiff.tape.traced_call import FlatArguments
 from daskgrad.autodiff.values import cotangents
@@ -125,7 +125,10 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
         if refusal not in (None, impurity):
             raise Unrecordable(refusal)
     ways = [way for entry in alike if not entry.watch.has_changed() for way in entry.ways]
-    way = ways[0] if ways else way_of_call(made, arguments, watch, programs.looks)
+    way = ways[0] if ways else way_of_call(programs, made, arguments, watch, programs.looks)
+    sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
+    if made.backend == registry.NATIVE:
+        return [*lines_of_machine_code(made.name, programs, bool(ways), way), *dict.fromkeys(sums)]
     if impurity and made.backend != "compiled":
         state = f"is not compiled unless you vouch for it with compile=True: {impurity}; then to"
     elif ways:
@@ -137,7 +140,6 @@ def described_program(made: Model, args: tuple, kwargs: dict, path: Path) -> lis
             f"will be compiled after {programs.price} calls of a kind, of which there were {calls} "
             f"in this process{others}, to"
         )
-    sums = [line for entry in alike for line in map(line_of_batch, entry.batches.values())]
     return [f"{made.name!r} {state}", "", *lines_of(way.program), *dict.fromkeys(sums)]
 
 
@@ -155,7 +157,28 @@ def impurity_of_call(
     return impurity
 
 
+def lines_of_machine_code(name: str, programs: Any, is_there: bool, way: Way) -> list[str]:
+    """What a model in machine code is, or why it is a program."""
+    program: Any = way.program
+    if program.is_exact:
+        reasons = "; ".join(programs.unwritten)
+        return [
+            f"{name!r} has no machine code: {reasons}; it is compiled to",
+            "",
+            *lines_of(program),
+        ]
+    state = "is machine code since" if is_there else "will be machine code from"
+    back = ", ".join(program.callbacks) or "none"
+    bits = "with the bits of NumPy" if program.has_tape_bits else "within 1e-12 of NumPy's"
+    return [
+        f"{name!r} {state} its first call of a kind in this process, {bits}; compiling took "
+        f"{program.seconds:.2g} s of processor time.",
+        f"Calls that go back to NumPy: {back}.",
+    ]
+
+
 def way_of_call(
+    programs: Programs,
     made: Model,
     arguments: FlatArguments,
     watch: References,
@@ -172,10 +195,10 @@ def way_of_call(
     least, ways = math.inf, frozenset[Any]()
     try:
         with counting(watch.counters()):
-            return run_as_model(make_way, made.fun, layout, signature, made.name, watch)
+            return run_as_model(programs.make_way, made.fun, layout, signature, made.name, watch)
     except Read as error:
         constants = {place: constant_of(layout.leaves[place]) for place in error.places}
-        return way_of_call(made, arguments, watch, looks, {**read, **constants})
+        return way_of_call(programs, made, arguments, watch, looks, {**read, **constants})
     except Folded as error:
         least, ways = watch.least, watch.constants | {*error.ways}
     except Unrecordable:
@@ -183,7 +206,7 @@ def way_of_call(
             raise
     looks = looks or not watch.inputs
     watch = References(made.fun, math.inf, True, watch.ran, least, ways)
-    return way_of_call(made, arguments, watch, looks, read)
+    return way_of_call(programs, made, arguments, watch, looks, read)
 
 
 def line_of_batch(batch: BatchProgram | None) -> str:
