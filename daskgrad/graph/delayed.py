@@ -72,8 +72,9 @@ def delayed(
         whether the NumPy calls of the model and of its pullback are recorded once for each kind of
         arguments, and later calls run these instead of the model. The bits are the same. "auto":
         if a call is repeated often, and the model's code is plainly a function of its arguments
-        alone; ``True``: the user vouches for that; ``False``: never. ``daskgrad.compile`` in
-        ``dask.config`` changes the meaning of "auto". Calls are compared with the model now and
+        alone; ``True``: the user vouches for that; ``False``: never; "native": the user vouches,
+        and the calls become machine code, which has other bits (``docs/native.md``).
+        ``daskgrad.compile`` in ``dask.config`` changes the meaning of "auto". Calls are compared with the model now and
         then; ``dg.explain`` tells the state of a model (see ``docs/backends.md``).
     gradient:
         whether ``fun`` returns a pair (value, gradient), as SciPy's ``jac=True`` functions do. The

@@ -16,6 +16,7 @@ import scipy  # noqa: F401 - has LAPACK's addresses: the extra is there as a who
 
 from daskgrad.autodiff.native.code import MachineCode, Shared, Stacked, Unwritable, compiled
 from daskgrad.autodiff.programs.backend import CompiledBackend
+from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.calls import CallList, cut, value_of
 from daskgrad.autodiff.programs.program import (
     written,
@@ -102,7 +103,16 @@ class NativeProgram:
     def rows(self, own: Sequence[int], *inputs: Any) -> list[Any]:
         """Values and gradients of many items, which differ in the inputs ``own``."""
         columns = [Stacked(x) if n in own else Shared(x) for n, x in enumerate(inputs)]
-        return self._run.block(len(inputs[own[0]]), columns)
+        count = len(inputs[own[0]])
+        try:
+            return self._run.block(count, columns)
+        except (ArithmeticError, Diverged) as error:
+            others = getattr(error, "items", None)
+            if others is None:
+                raise
+            are_served = np.ones(count, bool)
+            are_served[others] = False
+            raise Parted(are_served) from None
 
 
 def scaled(gradient: Any, factor: Any) -> Any:
