@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.libraries import registry
+from daskgrad.autodiff.libraries.registry import NATIVE
 from daskgrad.autodiff.models.captured import (
     Gradient,
     Pullback,
@@ -16,6 +17,7 @@ from daskgrad.autodiff.models.captured import (
     put_in_places,
 )
 from daskgrad.autodiff.models.model import Call, Model, load, run, run_as_model
+from daskgrad.autodiff.tape import reverse
 from daskgrad.autodiff.tape.boxes import NESTED, TAPE_BOXES
 from daskgrad.autodiff.tape.questions import PLAIN, answer_arguments
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedBlock, TracedCall, recorder
@@ -182,8 +184,9 @@ class Tracer:
     def _trace(self, inputs: Sequence[Any], known: Any) -> tuple[Any, list[Any], Any]:
         call, start = TracedCall(self, inputs, known), clock.seconds()
         trace, backend = recorder.get(), self._model.backend
-        # another backend than autograd's traces its own calls
-        if trace is None or not (backend == "autograd" or registry.is_compiled(backend)):
+        # another backend than autograd's traces its own calls; machine code is not on tapes
+        is_recorded = backend == "autograd" or registry.is_compiled(backend)
+        if trace is None or not is_recorded or (backend == NATIVE and trace is reverse.trace):
             trace = self._backend.trace
         leaves, tape = run_as_model(trace, call, self._arrays)
         self._seconds = clock.seconds() - start

@@ -124,7 +124,7 @@ def scaled(gradient: Any, factor: Any) -> Any:
 class NativePrograms(Programs):
     """The programs of a model, in machine code where there is any."""
 
-    has_batches_at_once = True
+    is_exact = False
     advice = "pass it as an argument"
 
     def __init__(self, is_vouched: bool = True, is_shared: bool = False) -> None:

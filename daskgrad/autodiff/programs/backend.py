@@ -60,7 +60,7 @@ class CompiledModel:
 
 
 def prepare(
-    fun: Any, is_vouched: bool = True, kind: Callable[[bool], Programs] = Programs
+    fun: Any, is_vouched: bool = True, kind: type[Programs] = Programs
 ) -> CompiledModel:
     """The function of a model with its programs, some of them from earlier calls."""
     if type(fun) is CompiledModel:
@@ -77,10 +77,11 @@ def prepare(
             sent = _sent.setdefault((digest, *options[-2:]), (make(), nbytes))
             drop_oldest_bytes(_sent, [(key, size) for key, (_, size) in _sent.copy().items()])
         return CompiledModel(fun.load(), sent[0])
-    if recorder.get() is not None:  # which traces it, and may have made it for one recording
+    tracing = recorder.get()  # may have made it for one recording
+    if tracing is not None and (kind.is_exact or tracing is not tape.trace):
         return CompiledModel(fun, make())
     if is_rule(base):  # a program would be one call of it, and keep it alive
-        return CompiledModel(fun, make())
+        return CompiledModel(fun, make() if kind.is_exact else Programs(is_vouched))
     maker = Key()
     key = maker.of(base), *options
     programs = shared_programs(base, options, key, make) if maker.has_inputs else None
@@ -239,7 +240,7 @@ def run(
     args: tuple,
     kwargs: dict,
     is_vouched: bool = True,
-    kind: Callable[[bool], Programs] = Programs,
+    kind: type[Programs] = Programs,
 ) -> Any:
     """The value of a call; by a program for tangents of a model, which traces within."""
     model: Any = fun.fun if type(fun) is CompiledModel else fun
@@ -267,7 +268,7 @@ class CompiledBackend:
     trace_block = staticmethod(trace_block)
     is_batched = staticmethod(is_batched)
 
-    def __init__(self, is_vouched: bool, kind: Callable[[bool], Programs] = Programs):
+    def __init__(self, is_vouched: bool, kind: type[Programs] = Programs):
         self.prepare = partial(prepare, is_vouched=is_vouched, kind=kind)
         self.run = partial(run, is_vouched=is_vouched, kind=kind)
 

@@ -127,7 +127,7 @@ class KnownItems:
             return taken_apart(block.fields[field][number])[0][leaf]
 
         group, entry = self.look_up(block, number)
-        served = 0 if self._programs.has_batches_at_once else SERVED
+        served = SERVED if self._programs.is_exact else 0
         while entry is not None and not (entry.served >= served and entry.may_have_batches):
             if not entry.reads:
                 return False

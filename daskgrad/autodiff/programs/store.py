@@ -104,7 +104,7 @@ class Programs:
     """
 
     advice = "leave it out, pass it as an argument, or vouch for the model with compile=True"
-    has_batches_at_once = False  # of items, which need not have been served one by one
+    is_exact = True  # each has the tape's bits, so that calls may be counted before there is one
 
     def __init__(self, is_vouched: bool = True, is_shared: bool = False) -> None:
         self._is_vouched, self.is_shared = is_vouched, is_shared

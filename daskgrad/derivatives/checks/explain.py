@@ -158,7 +158,7 @@ def impurity_of_call(
 
 
 def lines_of_machine_code(name: str, programs: Any, is_there: bool, way: Way) -> list[str]:
-    """What a model in machine code is, or why it is a program."""
+    """The state of a model in machine code, or the reason why it is a program."""
     program: Any = way.program
     if program.is_exact:
         reasons = "; ".join(programs.unwritten)

@@ -546,8 +546,8 @@ def test_a_builtin_that_is_replaced(monkeypatch, synchronous):
     assert gradient(X)[0] == 3.0 * np.sum(X)
 
 
-def test_only_three_words_are_understood():
-    with pytest.raises(ValueError, match="compile must be 'auto', True or False; found 'yes'"):
+def test_only_four_words_are_understood():
+    with pytest.raises(ValueError, match="compile must be 'auto', True, False or 'native'; found 'yes'"):
         dg.delayed(helper, compile="yes")
     with dask.config.set({"daskgrad.compile": "never"}), pytest.raises(ValueError, match="'never'"):
         dg.delayed(helper)
