@@ -47,7 +47,7 @@ LIBRARIES = {  # library -> the rooms and modules that may import it
     ],
     "dask.highlevelgraph": ["tasks.task_graph", "tasks.collections"],
     "distributed": ["tasks", "placed", "derivatives.in_line", "dashboards"],
-    "autograd": ["autodiff.rules", "autodiff.tape", "autodiff.programs"],
+    "autograd": ["autodiff.rules", "autodiff.tape", "autodiff.programs", "autodiff.native"],
     "llvmlite": ["autodiff.native"],
     "jax": ["autodiff.libraries.jax"],
     "torch": ["autodiff.libraries.torch"],

@@ -50,6 +50,13 @@ class NativeProgram:
         self._width = len(item.inputs) - item.seed_count
         values, pulled = item.outputs[: item.value_count], item.outputs[item.value_count :]
         has_gradient = any([x is not None for x in pulled])
+        lengths = {
+            n: len(item.inputs[n].value)
+            for n in range(self._width)
+            if n not in active and np.ndim(item.inputs[n].value) == 1
+        }
+        longest = max(lengths.values(), default=0)  # of data: items have many lengths
+        varying = [n for n, length in lengths.items() if length == longest > 1]
         is_number = len(values) == 1 and isinstance(value_of(values[0]), float)
         self.has_gradient = is_number and has_gradient and len(self.seeds) == 1
         pairs = [(item.inputs[n].value, g) for n, g in zip(active, pulled, strict=True)]
@@ -57,7 +64,7 @@ class NativeProgram:
         self.has_batches = self.has_gradient and are_usual
         self._pull: MachineCode | None = None
         if self.has_gradient:
-            self._run = compiled(item)
+            self._run = compiled(item, varying)
         else:
             place = [call.fun for call in item.calls].index(cut)
             self._run = compiled(
@@ -189,8 +196,9 @@ class NativePrograms(Programs):
                 raise Unwritable("its gradient is asked for as rows")
             with self._lock:
                 program: Any = NativeProgram(name, item, examples, active)
-        except Unwritable as reason:
-            self.unwritten[str(reason)] = None
+        except Exception as reason:  # a fault of the writer costs no more than its machine code
+            is_known = type(reason) is Unwritable
+            self.unwritten[str(reason) if is_known else repr(reason)] = None
             program = written(item, name, examples)
         return Way(program, LEAF if structure == LEAF else structure, layout.asked)
 

@@ -89,7 +89,7 @@ def compiled(calls: CallList, varying: Sequence[int] = ()) -> "MachineCode":
     begin = time.process_time()
     lengths = {np.shape(calls.inputs[place].value) for place in varying}
     text = None
-    if len(lengths) == 1 and len(next(iter(lengths))) == 1 and max(*lengths)[0] > 1:
+    if len(lengths) == 1 and len(next(iter(lengths))) == 1 and min(lengths)[0] > 1:
         length = next(iter(lengths))[0]
         if not any(
             [length in np.shape(x.value) for n, x in enumerate(calls.inputs) if n not in varying]

@@ -165,6 +165,16 @@ def test_explain_tells_of_machine_code():
     assert "s of processor time" in text
 
 
+def test_items_of_many_lengths_are_one_function(monkeypatch):
+    made, function = [], backend.compiled
+    monkeypatch.setattr(backend, "compiled", lambda *args: made.append(function(*args)) or made[-1])
+    model = native(lambda row, x: np.sum(np.exp(row * x)))
+    items = [numpy.linspace(0.0, 1.0, 2 + number % 7) for number in range(50)]
+    dg.value_and_grad(lambda x: dg.map_sum(model, items, x))(1.5)
+    assert len(made) == 7
+    assert len({id(code) for code in made}) == 1
+
+
 def test_a_kind_is_compiled_at_its_first_call(monkeypatch):
     made, compiled = [], backend.compiled
     monkeypatch.setattr(backend, "compiled", lambda *args: made.append(1) or compiled(*args))
