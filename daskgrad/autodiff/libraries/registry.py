@@ -133,7 +133,8 @@ class GradientTape:
 
 # ------------------------------------------------------------------------------------ the registry
 
-LIBRARIES = {"jax": ("jax",), "torch": ("torch",)}  # optional backends, and what they need
+# optional backends, and what they need
+LIBRARIES: dict[str, tuple[str, ...]] = {"jax": ("jax",), "torch": ("torch",)}
 NAMES = ("autograd", *LIBRARIES)
 NATIVE = "native"  # the backend of models in machine code
 LIBRARIES[NATIVE] = ("llvmlite", "scipy")
