@@ -16,7 +16,7 @@ import pytest
 from daskgrad.autodiff.programs import blocks, store
 from daskgrad.autodiff.values import clock
 
-FUZZERS = "programs derivatives loops sizes batches items references graphs objectives sums".split()
+FUZZERS = "programs derivatives loops sizes batches items references graphs objectives sums machine".split()
 
 
 class Ticks:

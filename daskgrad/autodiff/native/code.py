@@ -8,8 +8,8 @@ run one after the other, each by the same function, so that an item's bits depen
 import ctypes
 import functools
 import hashlib
+import itertools
 import platform
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +23,19 @@ import numpy as np
 from daskgrad.autodiff.native import forms_arrays, forms_entries, forms_linear, forms_loops
 from daskgrad.autodiff.native.helpers import HELPERS, flags
 from daskgrad.autodiff.native.linear_addresses import address_of
-from daskgrad.autodiff.native.writer import DIVERGED, Callback, Place, Unwritable, Value, Writer
-from daskgrad.autodiff.native.writer import SIZES, type_of
-from daskgrad.autodiff.programs.calls import CallList, NumpyCall, calls_in, mapped, value_of
+from daskgrad.autodiff.native.writer import (
+    DIVERGED,
+    SIZES,
+    Callback,
+    Place,
+    Unwritable,
+    Value,
+    TextWriter,
+    type_of,
+)
+from daskgrad.autodiff.programs.calls import CallList, mapped, value_of
 from daskgrad.autodiff.rules.declaration import Diverged
+from daskgrad.autodiff.values import clock
 from daskgrad.autodiff.values.carriers import kept_or_made
 
 IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -41,13 +50,20 @@ llvm.initialize_native_asmprinter()
 
 
 class Flagged(ArithmeticError):
-    """What NumPy or the model's tape must tell: floating-point errors, an index out of bounds, an
-    error of linear algebra. ``items`` has the numbers of such items of a block; the ``outputs`` of
-    all others are right."""
+    """Items are for NumPy, or for the model's tape: they have floating-point errors, an index out
+    of bounds, or an error of linear algebra. ``items`` has their numbers."""
 
-    def __init__(self, items: Sequence[int], outputs: Sequence[Any]):
+    def __init__(self, items: Sequence[int]):
         super().__init__(f"{len(items)} items are for NumPy")
-        self.items, self.outputs = items, outputs
+        self.items = items
+
+
+class DivergedItems(Diverged):
+    """Some ``items`` take another way through the model."""
+
+    def __init__(self, items: Sequence[int]):
+        super().__init__(f"{len(items)} items take another way")
+        self.items = items
 
 
 class Shared(NamedTuple):
@@ -86,17 +102,16 @@ def compiled(calls: CallList, varying: Sequence[int] = ()) -> "MachineCode":
     text and constants get the same object. So a block may have items of all ``lengths`` for which
     this function was called, and of no others.
     """
-    begin = time.process_time()
+    begin = clock.processor_seconds()
     lengths = {np.shape(calls.inputs[place].value) for place in varying}
     text = None
-    if len(lengths) == 1 and len(next(iter(lengths))) == 1 and min(lengths)[0] > 1:
-        length = next(iter(lengths))[0]
-        if not any(
-            [length in np.shape(x.value) for n, x in enumerate(calls.inputs) if n not in varying]
-        ):
+    if len(lengths) == 1:
+        (shape,) = lengths
+        others = [np.shape(x.value) for n, x in enumerate(calls.inputs) if n not in varying]
+        if len(shape) == 1 and shape[0] > 1 and not any([shape[0] in other for other in others]):
             try:
-                text = text_of(calls, varying, length)
-            except Unwritable:
+                text = text_of(calls, varying, shape[0])
+            except Unwritable:  # with lengths that are registers
                 text = None
     text = text or text_of(calls, (), None)
     key = text.digest()
@@ -124,14 +139,14 @@ class Text(NamedTuple):
         for thing in self.table:
             is_array = isinstance(thing, np.ndarray)
             if isinstance(thing, Callback):  # which names functions by identity
-                parts.append(repr((id(thing), time.perf_counter_ns())).encode())
+                parts.append(repr((id(thing), next(_unique))).encode())
             else:
                 parts.append(thing.tobytes() if is_array else repr(thing).encode())
         return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
     def compiled(self, key: str, begin: float) -> "MachineCode":
         content = object_of(self.lines)
-        seconds = time.process_time() - begin
+        seconds = clock.processor_seconds() - begin
         return MachineCode(
             key,
             content,
@@ -147,11 +162,12 @@ class Text(NamedTuple):
 
 
 _made: dict[str, "MachineCode"] = {}
+_unique = itertools.count()
 
 
 def text_of(calls: CallList, varying: Sequence[int], symbol: int | None) -> Text:
     """The module of a list: ``@item`` and ``@block``."""
-    w = Writer(symbol)
+    w = TextWriter(symbol)
     inputs, names = [], [f"%in{n}" for n in range(len(calls.inputs))]
     for call, name in zip(calls.inputs, names, strict=True):
         kind, shape = type_of(call.value), w.shape_of(call)
@@ -197,7 +213,7 @@ def text_of(calls: CallList, varying: Sequence[int], symbol: int | None) -> Text
     )
 
 
-def item_of(w: Writer, names: Sequence[str], places: Sequence[int]) -> list[str]:
+def item_of(w: TextWriter, names: Sequence[str], places: Sequence[int]) -> list[str]:
     params = [f"ptr noalias readonly {name}" for name in names]
     params += [f"ptr noalias %out{n}" for n in places]
     params += [f"ptr noalias readonly %t{n}" for n in range(len(w.table))]
@@ -207,7 +223,7 @@ def item_of(w: Writer, names: Sequence[str], places: Sequence[int]) -> list[str]
 
 
 def block_of(
-    w: Writer,
+    w: TextWriter,
     names: Sequence[str],
     places: Sequence[int],
     inputs: Sequence[Kind],
@@ -215,7 +231,7 @@ def block_of(
 ) -> list[str]:
     """The loop over items. A column has a step of bytes; or one of -1, if it is a table of
     addresses."""
-    body = Writer()
+    body = TextWriter()
     args = []
     for n, name in enumerate(names):
         step = body.put(f"load i64, ptr {body.moved('%steps', n, 'i64')}")
@@ -369,9 +385,10 @@ class MachineCode:
                 self._table.ctypes.data,
             )
         if marks.any():
-            if (marks & DIVERGED).any():
-                raise Diverged
-            raise Flagged(np.flatnonzero(marks).tolist(), results)
+            diverged = np.flatnonzero(marks & DIVERGED).tolist()
+            if diverged:
+                raise DivergedItems(diverged)
+            raise Flagged(np.flatnonzero(marks).tolist())
         return results
 
     def _results(self, count: int, lengths: np.ndarray, outputs: Any) -> list[Any]:

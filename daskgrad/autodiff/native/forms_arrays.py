@@ -14,10 +14,11 @@ from daskgrad.autodiff.native.writer import (
     Length,
     Unwritable,
     Value,
-    Writer,
+    TextWriter,
     form,
+    name_of,
+    type_of,
 )
-from daskgrad.autodiff.native.writer import name_of, type_of
 from daskgrad.autodiff.programs.calls import REDUCE, NumpyCall, add_to, plus, value_of
 from daskgrad.autodiff.rules.math_reductions import pull_extreme, spread
 
@@ -28,7 +29,7 @@ Index = Sequence[Length]
 
 
 @form(np.reshape, np.ravel, np.squeeze, np.expand_dims, np.atleast_1d, np.atleast_2d, is_exact=True)
-def reshaped(w: Writer, call: NumpyCall) -> Value:
+def reshaped(w: TextWriter, call: NumpyCall) -> Value:
     order = call.kwargs.get("order", call.args[2] if len(call.args) > 2 else "C")
     if order not in ("C", None) or (call.fun is np.ravel and len(call.args) > 1):
         raise Unwritable(f"{name_of(call.fun)} in order {order!r}")
@@ -38,7 +39,7 @@ def reshaped(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.transpose, np.swapaxes, np.moveaxis, is_exact=True)
-def turned(w: Writer, call: NumpyCall) -> Value:
+def turned(w: TextWriter, call: NumpyCall) -> Value:
     x, *options = call.args
     order = call.fun(np.empty(range(np.ndim(value_of(x)))), *options, **call.kwargs).shape
     x = w.array(x)
@@ -47,7 +48,7 @@ def turned(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(spread.fun, np.broadcast_to, is_exact=True)
-def spread_out(w: Writer, call: NumpyCall) -> Value:
+def spread_out(w: TextWriter, call: NumpyCall) -> Value:
     x = w.operand(call.args[0])
     if not np.shape(call.value):
         return w.in_register(x.type, w.number_as(x, x.type))
@@ -57,7 +58,7 @@ def spread_out(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.diag, np.diagonal, np.trace, is_exact=True)
-def diagonal(w: Writer, call: NumpyCall) -> Value:
+def diagonal(w: TextWriter, call: NumpyCall) -> Value:
     x = w.array(call.args[0])
     if len(call.args) > 1 or call.kwargs:
         raise Unwritable(f"{name_of(call.fun)} with options")
@@ -75,34 +76,36 @@ def diagonal(w: Writer, call: NumpyCall) -> Value:
     return out
 
 
-class Axis(NamedTuple):
+class SlicedAxis(NamedTuple):
     """A part of an index with slices: from the start on, by steps."""
 
-    start: Length
+    start: Any
     length: Length
     step: int
 
 
-def slice_of(w: Writer, part: slice, n: Length) -> Axis:
+def slice_of(w: TextWriter, part: slice, n: Length) -> SlicedAxis:
     if isinstance(n, int):
         start, stop, step = part.indices(n)
-        return Axis(start, len(range(start, stop, step)), step)
+        return SlicedAxis(start, len(range(start, stop, step)), step)
     start, stop = part.start or 0, part.stop
     if part == slice(None, None, -1):
-        return Axis(w.plus(n, -1), n, -1)
+        return SlicedAxis(w.plus(n, -1), n, -1)
     if part.step not in (None, 1) or start < 0 or (stop is not None and stop >= 0):
         raise Unwritable(f"{part} of an axis of any length")
-    return Axis(start, w.plus(n, (stop or 0) - start), 1)
+    return SlicedAxis(start, w.plus(n, (stop or 0) - start), 1)
 
 
 @form(operator.getitem, is_exact=True)
-def indexed(w: Writer, call: NumpyCall) -> Any:
+def indexed(w: TextWriter, call: NumpyCall) -> Any:
     x, index = call.args
     source = w.values.get(x) if isinstance(x, NumpyCall) else None
     if isinstance(source, tuple):  # of several values
         return source[index]
     if source is not None and not isinstance(source, Value):  # the values of a loop's turns
-        return source[index]
+        if not isinstance(index, NumpyCall):
+            return source[index]
+        return source.of_turn(checked(w, w.number_as(w.operand(index), "i64"), len(source)))
     x = w.array(x)
     shape, at, view = places_of(w, x, index)
     if view is not None:
@@ -118,7 +121,7 @@ def indexed(w: Writer, call: NumpyCall) -> Any:
 
 
 @form(plus, is_exact=True)
-def plus_in_place(w: Writer, call: NumpyCall) -> Value:
+def plus_in_place(w: TextWriter, call: NumpyCall) -> Value:
     x, g = map(w.operand, call.args)
     if x.reg is not None:
         return w.in_register("double", w.put(f"fadd double {x.reg}, {w.number_as(g, 'double')}"))
@@ -128,7 +131,7 @@ def plus_in_place(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(add_to, is_exact=True)
-def add_to_entries(w: Writer, call: NumpyCall) -> Value:
+def add_to_entries(w: TextWriter, call: NumpyCall) -> Value:
     array, index, g, _ = call.args
     x = w.array(array)
     require_writable(x)
@@ -145,7 +148,7 @@ def require_writable(x: Value) -> None:
         raise Unwritable("something is added to an input, or to integers")
 
 
-def add_entries(w: Writer, shape: Index, at: Callable[[Index], str], g: Value) -> None:
+def add_entries(w: TextWriter, shape: Index, at: Callable[[Index], str], g: Value) -> None:
     with w.loops(shape) as index:
         place = at(index)
         old = w.put(f"load double, ptr {place}")
@@ -153,16 +156,19 @@ def add_entries(w: Writer, shape: Index, at: Callable[[Index], str], g: Value) -
         w.do(f"store double {new}, ptr {place}")
 
 
-def places_of(w: Writer, x: Value, index: Any) -> tuple[tuple, Callable[[Index], str], Any]:
+def places_of(w: TextWriter, x: Value, index: Any) -> tuple[tuple, Callable[[Index], str], Any]:
     """The shape of an indexed array, a function from its indices to addresses, and the view that it
     is, if it is one. Places that are data are in bounds, or the item is marked."""
+    index = index_of(w, index)
     parts = list(index) if isinstance(index, tuple) else [index]
     if any([part is ... for part in parts]):
         n = [part is ... for part in parts].index(True)
         taken = len([part for part in parts if part is not None and part is not ...])
         parts[n : n + 1] = [slice(None)] * (len(x.shape) - taken)
     parts += [slice(None)] * (len(x.shape) - len([part for part in parts if part is not None]))
-    arrays = [n for n, part in enumerate(parts) if not (part is None or isinstance(part, slice))]
+    arrays = [
+        n for n, part in enumerate(parts) if not (part is None or isinstance(part, slice | SlicedAxis))
+    ]
     is_view = all([isinstance(parts[n], int | np.integer) for n in arrays])
     is_view &= not any([isinstance(parts[n], bool | np.bool_) for n in arrays])
     if not is_view and arrays != list(range(arrays[0], arrays[-1] + 1)):
@@ -181,10 +187,13 @@ def places_of(w: Writer, x: Value, index: Any) -> tuple[tuple, Callable[[Index],
             shape.append(1)
             axes.append((len(shape) - 1, 0))
             continue
+        if axis == len(x.shape):
+            raise Unwritable(f"an index {index!r} of an array of {x.shape}")
         length, stride = x.shape[axis], x.strides[axis]
         axis += 1
-        if isinstance(part, slice):
-            start, count, step = slice_of(w, part, length)
+        if isinstance(part, slice | SlicedAxis):
+            start, count, step = slice_of(w, part, length) if isinstance(part, slice) else part
+            start = start if not isinstance(start, Value) else str(start.reg)
             offset = w.plus(offset, w.times(start, stride))
             shape.append(count)
             axes.append((len(shape) - 1, w.times(step, stride)))
@@ -213,17 +222,25 @@ def places_of(w: Writer, x: Value, index: Any) -> tuple[tuple, Callable[[Index],
     return tuple(shape), at, None
 
 
-def fixed_place(w: Writer, place: int, length: Length) -> Length:
+def index_of(w: TextWriter, index: Any) -> Any:
+    """An index in which parts of a loop's turn stand for themselves."""
+    if isinstance(index, tuple):
+        return tuple([index_of(w, part) for part in index])
+    is_turns = isinstance(index, NumpyCall) and isinstance(index.value, tuple | slice)
+    return w.values[index] if is_turns else index
+
+
+def fixed_place(w: TextWriter, place: int, length: Length) -> Length:
     if place < 0:
         return w.plus(length, place)
     raise Unwritable("a number names an entry of an axis of any length")
 
 
-def places(w: Writer, part: Any) -> Value:
+def places(w: TextWriter, part: Any) -> Value:
     """Numbers of entries, as an operand."""
-    if isinstance(part, NumpyCall) and isinstance(part.value, list | tuple | slice):
-        raise Unwritable("an index differs from turn to turn in more than a number")
-    kind = np.result_type(value_of(part))
+    if isinstance(part, Value):
+        return part
+    kind = np.asarray(value_of(part)).dtype
     if kind.kind not in "iu":
         raise Unwritable("a mask" if kind.kind == "b" else f"an index of dtype {kind}")
     if not isinstance(part, NumpyCall) and np.ndim(part):
@@ -231,7 +248,7 @@ def places(w: Writer, part: Any) -> Value:
     return w.operand(part)
 
 
-def checked(w: Writer, place: str, length: Length) -> str:
+def checked(w: TextWriter, place: str, length: Length) -> str:
     """The place of an entry, counted from the end if it is negative; marks the item if there is
     none, and then takes the first one."""
     back = w.put(f"add i64 {place}, {length}")
@@ -244,14 +261,14 @@ def checked(w: Writer, place: str, length: Length) -> str:
 # --------------------------------------------------------------------------------- put together
 
 
-def fill(w: Writer, out: Value, reg: str) -> None:
+def fill(w: TextWriter, out: Value, reg: str) -> None:
     out = w.flat(out) if w.is_contiguous(out) else out
     with w.loops(out.shape) as index:
         w.write(out, index, reg)
 
 
 @form(np.zeros, np.zeros_like, np.empty, np.ones, np.ones_like, is_exact=True)
-def filled(w: Writer, call: NumpyCall) -> Value:
+def filled(w: TextWriter, call: NumpyCall) -> Value:
     kind = type_of(call.value)
     one = call.fun in (np.ones, np.ones_like)
     reg = f"{int(one)}.0" if kind == "double" else str(int(one))
@@ -263,7 +280,7 @@ def filled(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.array, np.stack, is_exact=True)
-def stacked(w: Writer, call: NumpyCall) -> Value:
+def stacked(w: TextWriter, call: NumpyCall) -> Value:
     parts, *options = call.args
     axis = call.kwargs.get("axis", options[0] if options else 0)
     if call.fun is np.array and (options or call.kwargs):
@@ -287,7 +304,7 @@ def stacked(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.concatenate, is_exact=True)
-def joined(w: Writer, call: NumpyCall) -> Value:
+def joined(w: TextWriter, call: NumpyCall) -> Value:
     parts, axis, *_ = *call.args, call.kwargs.get("axis", 0)
     if not isinstance(parts, list | tuple) or axis is None or call.kwargs.keys() - {"axis"}:
         raise Unwritable("concatenate with options")
@@ -302,7 +319,7 @@ def joined(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.cumsum, is_exact=True)
-def sums_so_far(w: Writer, call: NumpyCall) -> Value:
+def sums_so_far(w: TextWriter, call: NumpyCall) -> Value:
     x = w.array(call.args[0])
     if len(x.shape) != 1 or type_of(call.value) != "double" or x.type != "double":
         raise Unwritable("cumsum along an axis")
@@ -324,7 +341,7 @@ FIRST = {"fadd": 0.0, "fmul": 1.0, "oge": -np.inf, "ole": np.inf, "count": 0, "a
 
 
 @form(*HOWS, is_exact=True)
-def reduced(w: Writer, call: NumpyCall) -> Value:
+def reduced(w: TextWriter, call: NumpyCall) -> Value:
     how, x = HOWS[call.fun], w.array(call.args[0])
     axes, kind = axes_of(call), type_of(call.value)
     if how in ("oge", "ole") and kind != "double":
@@ -394,7 +411,7 @@ def first_of(how: str, kind: str) -> str:
     )
 
 
-def step_of(w: Writer, how: str, kind: str, old: str, entry: str, type: str) -> str:
+def step_of(w: TextWriter, how: str, kind: str, old: str, entry: str, type: str) -> str:
     if how in ("and", "or", "count"):
         new = w.as_type(w.as_type(entry, type, "i1"), "i1", kind)
         return w.put(f"{'add' if how == 'count' else how} {kind} {old}, {new}")
@@ -406,7 +423,7 @@ def step_of(w: Writer, how: str, kind: str, old: str, entry: str, type: str) -> 
     return w.put(f"{how if kind == 'double' else how[1:]} {kind} {old}, {new}")
 
 
-def total(w: Writer, x: Value, how: str, kind: str) -> Value:
+def total(w: TextWriter, x: Value, how: str, kind: str) -> Value:
     """All entries in one number."""
     if how == "fadd" and x.type == kind == "double" and (len(x.shape) == 1 or w.is_contiguous(x)):
         x = x if len(x.shape) == 1 else w.flat(x)
@@ -422,7 +439,7 @@ def total(w: Writer, x: Value, how: str, kind: str) -> Value:
 
 
 @form(pull_extreme.fun)
-def of_extreme(w: Writer, call: NumpyCall) -> Value:
+def of_extreme(w: TextWriter, call: NumpyCall) -> Value:
     g, ans, x = map(w.array, call.args[:3])
     axis, ndim = call.args[3], len(x.shape)
     axes = (
@@ -466,7 +483,7 @@ TERMS = {(1, 1): "i,i,", (2, 1): "ij,j,i", (1, 2): "i,ij,j", (2, 2): "ij,jk,ik"}
 
 
 @form(np.dot, np.matmul, operator.matmul, np.outer)
-def product_of_two(w: Writer, call: NumpyCall) -> Value:
+def product_of_two(w: TextWriter, call: NumpyCall) -> Value:
     x, y = [np.ndim(value_of(arg)) for arg in call.args[:2]]
     terms = "i,j,ij" if call.fun is np.outer and (x, y) == (1, 1) else TERMS.get((x, y))
     if call.fun is np.dot and 0 in (x, y):
@@ -479,7 +496,7 @@ def product_of_two(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.einsum)
-def einsum(w: Writer, call: NumpyCall) -> Value:
+def einsum(w: TextWriter, call: NumpyCall) -> Value:
     text, *operands = call.args
     if not isinstance(text, str) or call.kwargs.keys() - {"optimize"} or "." in text:
         raise Unwritable("einsum with options")
@@ -491,7 +508,7 @@ def einsum(w: Writer, call: NumpyCall) -> Value:
     return product(w, call, [*terms, output], operands)
 
 
-def product(w: Writer, call: NumpyCall, terms: Sequence[str], operands: Sequence[Any]) -> Value:
+def product(w: TextWriter, call: NumpyCall, terms: Sequence[str], operands: Sequence[Any]) -> Value:
     """Sums of products over all letters that the output has not. The letter with the shortest steps
     is the innermost loop; sums are in an order that NumPy's are not."""
     if type_of(call.value) != "double":

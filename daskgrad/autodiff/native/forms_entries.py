@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from autograd.numpy import numpy_wrapper
 
-from daskgrad.autodiff.native.writer import ENTRIES, OF_FIRST, Entry, Unwritable, Writer, number
+from daskgrad.autodiff.native.writer import ENTRIES, OF_FIRST, EntryForm, Unwritable, TextWriter, number
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen, share
 
 Args = Sequence[tuple[str, str]]  # registers and their types
@@ -19,12 +19,12 @@ def entry(*funs: Any, is_exact: bool = True) -> Callable:
     """Enters a function of registers of real numbers."""
 
     def enter(fun: Callable[..., str]) -> Callable:
-        def make(w: Writer, args: Args, kind: str) -> Result:
+        def make(w: TextWriter, args: Args, kind: str) -> Result:
             if kind != "double":
                 raise Unwritable("a function of real numbers has other values")
             return fun(w, *doubles(w, args)), "double"
 
-        ENTRIES.update(dict.fromkeys(funs, Entry(make, is_exact)))
+        ENTRIES.update(dict.fromkeys(funs, EntryForm(make, is_exact)))
         return fun
 
     return enter
@@ -33,17 +33,17 @@ def entry(*funs: Any, is_exact: bool = True) -> Callable:
 def test(*funs: Any) -> Callable:
     """Enters a function that tells whether something is so."""
 
-    def enter(fun: Callable[[Writer, Args], str]) -> Callable:
-        def make(w: Writer, args: Args, kind: str) -> Result:
+    def enter(fun: Callable[[TextWriter, Args], str]) -> Callable:
+        def make(w: TextWriter, args: Args, kind: str) -> Result:
             return fun(w, args), "i1"
 
-        ENTRIES.update(dict.fromkeys(funs, Entry(make, True)))
+        ENTRIES.update(dict.fromkeys(funs, EntryForm(make, True)))
         return fun
 
     return enter
 
 
-def doubles(w: Writer, args: Args) -> list[str]:
+def doubles(w: TextWriter, args: Args) -> list[str]:
     return [w.as_type(reg, type, "double") for reg, type in args]
 
 
@@ -55,13 +55,13 @@ def are_whole(args: Args) -> bool:
 
 
 def enter_arithmetic(op: str, *funs: Any) -> None:
-    def make(w: Writer, args: Args, kind: str) -> Result:
+    def make(w: TextWriter, args: Args, kind: str) -> Result:
         if kind == "i8":
             raise Unwritable("arithmetic of truth values")
         x, y = [w.as_type(*arg, kind) for arg in args]
         return w.put(f"{op[1:] if kind == 'i64' else op} {kind} {x}, {y}"), kind
 
-    ENTRIES.update(dict.fromkeys(funs, Entry(make, True)))
+    ENTRIES.update(dict.fromkeys(funs, EntryForm(make, True)))
 
 
 enter_arithmetic("fadd", np.add, operator.add)
@@ -104,7 +104,7 @@ def smaller(w, x, y):
     return chosen(w, "ole", x, y)
 
 
-def chosen(w: Writer, how: str, x: str, y: str) -> str:
+def chosen(w: TextWriter, how: str, x: str, y: str) -> str:
     """The first number if the comparison is so, or if it is NaN."""
     is_so = w.put(f"fcmp {how} double {x}, {y}")
     is_nan = w.put(f"fcmp uno double {x}, {x}")
@@ -196,7 +196,7 @@ COMPARISONS: dict[str, tuple] = {
 
 
 def enter_comparison(how: str, *funs: Any) -> None:
-    def compared(w: Writer, args: Args) -> str:
+    def compared(w: TextWriter, args: Args) -> str:
         if are_whole(args):
             x, y = [w.as_type(*arg, "i64") for arg in args]
             return w.put(f"icmp {how if how in ('eq', 'ne') else 's' + how} i64 {x}, {y}")
@@ -211,7 +211,7 @@ for how, funs in COMPARISONS.items():
 
 
 def enter_logic(op: str, is_logical: bool, *funs: Any) -> None:
-    def joined(w: Writer, args: Args) -> str:
+    def joined(w: TextWriter, args: Args) -> str:
         if not (is_logical or all([type in ("i1", "i8") for _, type in args])):
             raise Unwritable("bits of integers")
         x, y = [w.as_type(*arg, "i1") for arg in args]
@@ -256,17 +256,17 @@ def is_infinite(w, args):
     return w.put(f"fcmp oeq double {w.call('llvm.fabs.f64', *doubles(w, args))}, {INFINITE}")
 
 
-def where(w: Writer, args: Args, kind: str) -> Result:
+def where(w: TextWriter, args: Args, kind: str) -> Result:
     is_so = w.as_type(*args[0], "i1")
     x, y = [w.as_type(*arg, kind) for arg in args[1:]]
     return w.put(f"select i1 {is_so}, {kind} {x}, {kind} {y}"), kind
 
 
-def as_kind(w: Writer, args: Args, kind: str) -> Result:
+def as_kind(w: TextWriter, args: Args, kind: str) -> Result:
     return w.as_type(*args[0], kind), kind
 
 
-ENTRIES[np.where] = Entry(where, True)
+ENTRIES[np.where] = EntryForm(where, True)
 AS_KIND = (numpy_wrapper._astype.fun, np.real, np.copy, np.ascontiguousarray, np.asarray)
-ENTRIES.update(dict.fromkeys(AS_KIND, Entry(as_kind, True)))
+ENTRIES.update(dict.fromkeys(AS_KIND, EntryForm(as_kind, True)))
 OF_FIRST.update(AS_KIND)

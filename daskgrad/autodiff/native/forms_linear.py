@@ -9,7 +9,7 @@ from autograd.scipy import special, stats
 
 from daskgrad.autodiff.native.forms_arrays import axes_of
 from daskgrad.autodiff.native.forms_entries import density, entry
-from daskgrad.autodiff.native.writer import FAILED, Unwritable, Value, Writer, form
+from daskgrad.autodiff.native.writer import FAILED, Unwritable, Value, TextWriter, form
 from daskgrad.autodiff.programs import density_calls, kernels, special_calls
 from daskgrad.autodiff.programs.calls import NumpyCall, value_of
 
@@ -25,7 +25,7 @@ def require_matrix(call: NumpyCall) -> None:
         raise Unwritable("linear algebra of a matrix that is not square")
 
 
-def columns_of(w: Writer, x: Value) -> Value:
+def columns_of(w: TextWriter, x: Value) -> Value:
     """A copy of a vector or matrix, column by column, as LAPACK has it."""
     steps = x.strides if len(x.shape) == 1 else x.strides[::-1]
     rows = x.shape if len(x.shape) == 1 else x.shape[::-1]
@@ -39,14 +39,14 @@ def as_matrix(columns: Value) -> Value:
     )
 
 
-def whole_of(w: Writer, n: Any) -> str:
+def whole_of(w: TextWriter, n: Any) -> str:
     if not isinstance(n, int):
         raise Unwritable("linear algebra of any length")
     return w.whole(n)
 
 
 @form(kernels.solved, kernels.inverted, np.linalg.solve, np.linalg.inv)
-def solved(w: Writer, call: NumpyCall) -> Value:
+def solved(w: TextWriter, call: NumpyCall) -> Value:
     require_matrix(call)
     matrix = columns_of(w, w.array(call.args[0]))
     n = matrix.shape[0]
@@ -63,7 +63,7 @@ def solved(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(kernels.factor, np.linalg.cholesky)
-def factor(w: Writer, call: NumpyCall) -> Value:
+def factor(w: TextWriter, call: NumpyCall) -> Value:
     require_matrix(call)
     x, out = w.array(call.args[0]), w.made(call)
     n = x.shape[0]
@@ -79,7 +79,7 @@ def factor(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(scipy.linalg.solve_triangular)
-def solved_by_triangle(w: Writer, call: NumpyCall) -> Value:
+def solved_by_triangle(w: TextWriter, call: NumpyCall) -> Value:
     names = ("a", "b", "trans", "lower", "unit_diagonal")
     options = dict(zip(names, call.args, strict=False)) | call.kwargs
     a, b, trans = options.pop("a"), options.pop("b"), options.pop("trans", 0)
@@ -96,7 +96,7 @@ def solved_by_triangle(w: Writer, call: NumpyCall) -> Value:
 
 
 @form(np.linalg.det, np.linalg.slogdet)
-def determinant(w: Writer, call: NumpyCall) -> Any:
+def determinant(w: TextWriter, call: NumpyCall) -> Any:
     require_matrix(call)
     matrix = columns_of(w, w.array(call.args[0]))
     n = matrix.shape[0]
@@ -125,7 +125,7 @@ def determinant(w: Writer, call: NumpyCall) -> Any:
 
 
 @form(special_calls.logsumexp, special.logsumexp.fun)
-def log_of_sum(w: Writer, call: NumpyCall) -> Value:
+def log_of_sum(w: TextWriter, call: NumpyCall) -> Value:
     """By the formula of programs: one of the largest terms counts as one, so that small sums of all
     others are kept."""
     x, axes, shape = w.array(call.args[0]), axes_of(call), w.shape_of(call)

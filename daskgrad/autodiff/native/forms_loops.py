@@ -1,12 +1,21 @@
 """Loops of a list: their turns, what these carry, and the values of all turns side by side."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from daskgrad.autodiff.native.writer import NO_CALLBACKS, SIZES, Length, Unwritable, Value, Writer
-from daskgrad.autodiff.native.writer import form, type_of
+from daskgrad.autodiff.native.forms_arrays import SlicedAxis
+from daskgrad.autodiff.native.writer import (
+    NO_CALLBACKS,
+    Length,
+    Unwritable,
+    Value,
+    TextWriter,
+    form,
+    type_of,
+)
 from daskgrad.autodiff.programs.calls import NumpyCall, TurnLoop, arguments_of, chained, value_of
 
 
@@ -15,7 +24,7 @@ class Kept:
     """Values of turns from an address on, each ``step`` entries after the one before; these are
     arrays or numbers, or the kept values of a loop within (``inner``)."""
 
-    w: Writer
+    w: TextWriter
     at: str
     step: int
     count: int
@@ -47,7 +56,7 @@ class Kept:
         return self.count
 
 
-def kept_like(w: Writer, value: Any, count: int) -> Kept:
+def kept_like(w: TextWriter, value: Any, count: int) -> Kept:
     """Room for so many values; those of a loop within stand side by side."""
     if isinstance(value, list):
         inner = template(w, value)
@@ -60,7 +69,7 @@ def kept_like(w: Writer, value: Any, count: int) -> Kept:
     return Kept(w, room.at, size, count, type, shape, inner, room.root)
 
 
-def template(w: Writer, values: list) -> Kept:
+def template(w: TextWriter, values: list) -> Kept:
     first = values[0]
     if isinstance(first, list):
         inner = template(w, first)
@@ -85,7 +94,7 @@ def copy_kept(source: Any, out: Any) -> None:
 
 
 @form(chained, is_exact=True)
-def one_after_the_other(w: Writer, call: NumpyCall) -> Kept:
+def one_after_the_other(w: TextWriter, call: NumpyCall) -> Kept:
     out = kept_like(w, call.value[0], len(call.value))
     start = 0
     for part in call.args:
@@ -101,7 +110,7 @@ def one_after_the_other(w: Writer, call: NumpyCall) -> Kept:
     return out
 
 
-def put_in(w: Writer, thing: Any, place: Any) -> None:
+def put_in(w: TextWriter, thing: Any, place: Any) -> None:
     if isinstance(place, Kept):
         copy_kept(w.values[thing], place)
     else:
@@ -109,7 +118,7 @@ def put_in(w: Writer, thing: Any, place: Any) -> None:
 
 
 @form(TurnLoop, is_exact=True)
-def turns(w: Writer, call: NumpyCall) -> Any:
+def turns(w: TextWriter, call: NumpyCall) -> Any:
     if w.symbol is not None:
         raise Unwritable("a loop beside axes of any length")
     loop, passed = call.fun, dict(arguments_of(call))
@@ -164,7 +173,7 @@ def turns(w: Writer, call: NumpyCall) -> Any:
 NO_CALLBACKS |= {turns, one_after_the_other}
 
 
-def carry(w: Writer, nexts: list[Value], params: list[Value]) -> None:
+def carry(w: TextWriter, nexts: list[Value], params: list[Value]) -> None:
     """Puts what the next turn gets in its place; what is in another's place is moved first."""
     roots = {room.root for room in params}
     moved = []
@@ -177,7 +186,48 @@ def carry(w: Writer, nexts: list[Value], params: list[Value]) -> None:
             w.copy(x, room)
 
 
-def sequence(w: Writer, param: NumpyCall, thing: Any, count: int) -> Kept:
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """What ``of_turn`` gives of each turn."""
+
+    of_turn: Callable[[Length], Any]
+
+
+def index_of_turn(w: TextWriter, indices: Sequence[Any]) -> Turned:
+    """Indices that differ from turn to turn in numbers alone; a slice moves."""
+    first = indices[0]
+    if any([type(index) is not type(first) for index in indices]):
+        raise Unwritable("an index has other parts in other turns")
+    if isinstance(first, tuple):
+        parts = [index_of_turn(w, part) for part in zip(*indices, strict=True)]
+        return Turned(lambda turn: tuple([part.of_turn(turn) for part in parts]))
+    if isinstance(first, slice):
+        starts = [index.start for index in indices]
+        others = {(index.step, *ends_of(index)) for index in indices}
+        if len(others) > 1 or any([type(start) is not int or start < 0 for start in starts]):
+            if any([index != first for index in indices]):
+                raise Unwritable("a slice has other lengths in other turns")
+            return Turned(lambda turn: first)
+        start = index_of_turn(w, starts)
+        return Turned(lambda turn: SlicedAxis(start.of_turn(turn), first.stop - first.start, 1))
+    if type(first) is not int:
+        if any([index is not first for index in indices]):
+            raise Unwritable("an index has other parts in other turns")
+        return Turned(lambda turn: first)
+    table = w.constant(np.array(indices), "i64", ("turns", tuple(indices)))
+    numbers = Kept(w, table.at, 1, len(indices), "i64", ())
+    return Turned(numbers.of_turn)
+
+
+def ends_of(index: slice) -> tuple:
+    """The length of a slice between two numbers, by steps of one."""
+    are_numbers = type(index.start) is type(index.stop) is int and index.step in (None, 1)
+    if are_numbers and 0 <= index.start < index.stop:
+        return (index.stop - index.start,)
+    return index.start, index.stop, -1
+
+
+def sequence(w: TextWriter, param: NumpyCall, thing: Any, count: int) -> Any:
     """The values of a parameter in all turns."""
     if isinstance(thing, NumpyCall):
         source = w.values[thing]
@@ -185,6 +235,8 @@ def sequence(w: Writer, param: NumpyCall, thing: Any, count: int) -> Kept:
             raise Unwritable("a loop goes over an array")
         return source
     value = value_of(thing[0])
+    if isinstance(value, tuple | slice):
+        return index_of_turn(w, thing)
     if not any([isinstance(part, NumpyCall) for part in thing]):
         kinds = {(type_of(part), np.shape(part)) for part in thing}
         if len(kinds) > 1:

@@ -3,7 +3,7 @@ floating-point flags."""
 
 from collections.abc import Callable
 
-from daskgrad.autodiff.native.writer import FAILED, Writer
+from daskgrad.autodiff.native.writer import FAILED, TextWriter
 
 LANES = "<4 x double>"
 X86 = """
@@ -54,7 +54,7 @@ def flags(is_x86: bool) -> str:
     return (X86 if is_x86 else OTHERS).replace("FAILED", str(FAILED))
 
 
-def lanes(w: Writer, at: str, step: str, is_one: bool) -> str:
+def lanes(w: TextWriter, at: str, step: str, is_one: bool) -> str:
     """Four entries from an address on."""
     if is_one:
         return w.put(f"load {LANES}, ptr {at}, align 8")
@@ -65,7 +65,7 @@ def lanes(w: Writer, at: str, step: str, is_one: bool) -> str:
     return value
 
 
-def added_up(w: Writer, slots: list[str]) -> str:
+def added_up(w: TextWriter, slots: list[str]) -> str:
     """The sum of lanes, neighbours first."""
     values = [w.put(f"load {LANES}, ptr {slot}") for slot in slots]
     parts = [w.put(f"extractelement {LANES} {x}, i32 {n}") for x in values for n in range(4)]
@@ -75,7 +75,7 @@ def added_up(w: Writer, slots: list[str]) -> str:
     return parts[0]
 
 
-def accumulated(w: Writer, operands: str, count: int, one: bool, of: Callable) -> str:
+def accumulated(w: TextWriter, operands: str, count: int, one: bool, of: Callable) -> str:
     """The sum over entries ``of(entries of the operands, kind)`` with so many lanes, and then over
     the remaining ones, in order."""
     slots = [w.slot(LANES) for _ in range(count // 4)]
@@ -104,11 +104,11 @@ def accumulated(w: Writer, operands: str, count: int, one: bool, of: Callable) -
     return w.put(f"load double, ptr {rest}")
 
 
-def entries_alone(w: Writer, parts: list[str], kind: str) -> str:
+def entries_alone(w: TextWriter, parts: list[str], kind: str) -> str:
     return parts[0]
 
 
-def products(w: Writer, parts: list[str], kind: str) -> str:
+def products(w: TextWriter, parts: list[str], kind: str) -> str:
     return w.put(f"fmul {kind} {parts[0]}, {parts[1]}")
 
 
@@ -116,7 +116,7 @@ def helper(name: str, operands: str, count: int, of: Callable) -> str:
     """A function of operands and their steps; a branch of it is for entries side by side."""
     texts = []
     for one in (True, False):
-        w = Writer()
+        w = TextWriter()
         result = accumulated(w, operands, count, one, of)
         params = ", ".join([f"ptr %{x}, i64 %s{x}" for x in operands])
         body = [*w.entry, *w.lines, f"  ret double {result}", "}"]

@@ -58,7 +58,7 @@ class Value:
     root: str = ""
 
 
-class Entry(NamedTuple):
+class EntryForm(NamedTuple):
     """``make`` gets the writer, registers with their types, and the type of the result, and returns
     a register with its type; ``is_exact``: with the bits of NumPy's."""
 
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 
 class Form(NamedTuple):
-    make: Callable[["Writer", NumpyCall], Any]
+    make: Callable[["TextWriter", NumpyCall], Any]
     is_exact: bool
 
 
@@ -87,7 +87,7 @@ class Place(NamedTuple):
     number: int
 
 
-ENTRIES: dict[Any, Entry] = {}
+ENTRIES: dict[Any, EntryForm] = {}
 FORMS: dict[Any, Form] = {}
 
 
@@ -110,7 +110,7 @@ def number(x: float) -> str:
 
 
 def type_of(value: Any) -> str:
-    if isinstance(value, list | tuple | dict) or value is None:
+    if not isinstance(value, np.ndarray | np.generic | int | float):
         raise Unwritable(f"a value is a {type(value).__name__}")
     kind = np.result_type(value)
     if kind.name not in TYPES or not kind.isnative:
@@ -118,7 +118,7 @@ def type_of(value: Any) -> str:
     return TYPES[kind.name]
 
 
-class Writer:
+class TextWriter:
     """``symbol``: the length that stands for any length."""
 
     def __init__(self, symbol: int | None = None):
@@ -251,7 +251,8 @@ class Writer:
         return tuple(steps[::-1])
 
     def is_contiguous(self, value: Value) -> bool:
-        return value.strides == self.strides(value.shape)
+        steps = zip(value.shape, value.strides, self.strides(value.shape), strict=True)
+        return all([length == 1 or step == usual for length, step, usual in steps])
 
     def room(self, type: str, shape: tuple[Length, ...]) -> Value:
         """A new array: on the stack, or in scratch."""
@@ -546,7 +547,7 @@ def has_entries(call: NumpyCall) -> bool:
         return False
     try:
         args = [("%x", type_of(value_of(arg))) for arg in operands_of(call)]
-        ENTRIES[call.fun].make(Writer(), args, type_of(call.value))
+        ENTRIES[call.fun].make(TextWriter(), args, type_of(call.value))
     except Unwritable:
         return False
     return True
