@@ -359,6 +359,8 @@ class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
             raise self.refusal(f"the model calls {fun.__name__}")
         if boxes_within(kwargs.get("out", ())):
             raise self.refusal(f"the model has {fun.__name__} write into a traced array (out=)")
+        if any(map(is_of_objects, args)):
+            return fun(*map(entries_of, args), **kwargs)
         if are_data((args, kwargs)):
             return call_of_data(fun, args, kwargs)
         return call_function(self, fun, types, args, kwargs)
@@ -369,6 +371,8 @@ class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
             if ufunc is np.add and is_package:  # a sum of cotangents
                 return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
             raise self.refusal(f"the model has {ufunc.__name__} write into a traced array (out=)")
+        if any(map(is_of_objects, inputs)):
+            return getattr(ufunc, method)(*map(entries_of, inputs), **kwargs)
         if method != "__call__" and are_data((inputs, kwargs)):
             return call_of_data(getattr(ufunc, method), inputs, kwargs)
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
@@ -428,6 +432,8 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
         if any(map(is_node, others)):
             return NotImplemented
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
+        if any(map(is_of_objects, others)):
+            return fun(*map(entries_of, operands))
         if are_data(operands):
             return call_of_data(fun, operands, {})
         traced = getattr(tape_box_of(self), name, None)
@@ -515,6 +521,22 @@ def are_data(tree: Any) -> bool:
     elif not isinstance(tree, list | tuple):
         return True
     return all(map(are_data, tree))
+
+
+def is_of_objects(operand: Any) -> bool:
+    """Whether an operand is an array of the tape's boxes, whose entries NumPy takes one by one."""
+    is_array = type(operand) is np.ndarray and operand.dtype.hasobject
+    return is_array and not are_data(operand.ravel().tolist())
+
+
+def entries_of(operand: Any) -> Any:
+    """Data as NumPy takes it beside such an array: entry by entry."""
+    if not is_box(operand):
+        return operand
+    entries = np.empty(operand.shape, object)
+    for index in np.ndindex(operand.shape):
+        entries[index] = operand[index] if index else operand
+    return entries
 
 
 def replace_boxes(tree: Any, by: Callable[[RecordingBox], Any]) -> Any:
