@@ -114,13 +114,16 @@ class Guard(NamedTuple):
 
 class Recording:
     """The calls of one run: ``inputs``, ``calls`` (guards among them), and ``outputs``, which are
-    calls or constants. ``is_trusted``: the package's own rules run, which look at no number."""
+    calls or constants. ``in_models``: so many of them belong to models with programs of their own;
+    ``is_trusted``: the package's own rules run, which look at no number."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
         self.inputs: list[RecordedCall] = []
         self.calls: list[RecordedCall | Guard] = []
         self.outputs: list[Any] = []
+        self.in_models = 0
+        self._counted = self._nbytes = 0  # calls, and the bytes of their values
         self.refusal: Unrecordable | None = None
         self.is_trusted = False
         self.place: Any = None  # file and line of the model while the package's rules run
@@ -137,8 +140,16 @@ class Recording:
         for calls in (self.inputs, self.calls, self.outputs, self.taken_out):
             calls.clear()
 
+    def size(self) -> tuple[int, int]:
+        """The number of calls, and the bytes of their values."""
+        self._nbytes += nbytes_of(self.calls[self._counted :])
+        self._counted = len(self.calls)
+        return self._counted, self._nbytes
+
     def forget(self, count: int) -> None:
         """Takes back all but the first ``count`` calls."""
+        self._nbytes -= nbytes_of(self.calls[count : self._counted])
+        self._counted = min(self._counted, count)
         del self.calls[count:]
         self.open_calls.clear()
         self.refusal = None
@@ -160,6 +171,10 @@ class Recording:
             raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")
+
+
+def nbytes_of(calls: Sequence[RecordedCall | Guard]) -> int:
+    return sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
 
 
 # --------------------------------------------------------------------------------------- boxes
