@@ -14,6 +14,7 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.items import Column, ItemRun, Kind, kind_of_item
+from daskgrad.autodiff.programs.reasons import note_steps
 from daskgrad.autodiff.programs.references import refers_to_others
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -352,6 +353,7 @@ class ItemGroup:
                     break
             if results is not None:
                 batch.tally[1] += len(part)
+                note_steps(way.program.steps * len(part))
                 is_due, programs.calls = programs.is_due, programs.calls + 1
                 if is_due:
                     value, *gradient = [x if x is None else x[0] for x in results]

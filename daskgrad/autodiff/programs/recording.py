@@ -29,6 +29,7 @@ from daskgrad.autodiff.programs.boxes import (
     is_box,
 )
 from daskgrad.autodiff.programs.calls import CallList, calls_of
+from daskgrad.autodiff.programs.reasons import MOST_STEPS
 from daskgrad.autodiff.rules.declaration import KNOWN
 from daskgrad.autodiff.rules.indexing import Selection, Transposition
 from daskgrad.autodiff.tape.boxes import KeptValueError, advice_about, frames_of, kind_of, place_of
@@ -37,7 +38,6 @@ from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
 
-MOST_STEPS = 4000  # of an evaluation, in models with programs: one for all saves little more
 MOST_CALLS = 2**16  # of an evaluation
 MOST_HELD = 2**28  # bytes of their values
 
@@ -290,6 +290,7 @@ def decides_on_shapes(fun: Any, argnums: Sequence[int], args: tuple, kwargs: dic
     if fun in OF_ARRAYS or isinstance(getattr(fun, "fun", None), np.ufunc):
         return False
     boxes = boxes_within([arg for number, arg in enumerate(args) if number not in argnums])
+    boxes = list(filter(is_box, boxes))  # no containers, or sparse cotangents
     return any([box.dtype.kind in "iu" and box.ndim < 2 for box in boxes]) or bool(
         boxes_within(kwargs)
     )

@@ -28,6 +28,7 @@ from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
+from daskgrad.autodiff.programs.reasons import note_steps
 from daskgrad.autodiff.programs.references import Folded, kept, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     READABLE,
@@ -415,6 +416,7 @@ class Programs:
             except Exception:
                 return None
             entry.served += 1
+            note_steps(way.program.steps)
             return way, outputs, residuals, number
         return None
 
