@@ -13,6 +13,7 @@ from daskgrad.autodiff.libraries.registry import register_backend as register_ba
 from daskgrad.autodiff.models.custom_vjp import custom_vjp as custom_vjp
 from daskgrad.autodiff.models.finite import debug_nans as debug_nans
 from daskgrad.autodiff.models.implicit import implicit as implicit
+from daskgrad.autodiff.models.laplace import laplace as laplace
 from daskgrad.autodiff.models.travel import PullbackPolicy as PullbackPolicy
 from daskgrad.autodiff.values.descriptions import (
     NondeterministicModelError as NondeterministicModelError,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daskgrad.adapters.fits import Fit, LeastSquares, Minimum, as_bounds, as_vector
 from daskgrad.autodiff.values.descriptions import imported, require_choice
 from daskgrad.autodiff.values.trees import flatten
 from daskgrad.autodiff.values.vectors import Raveling, epsilon
@@ -29,9 +30,8 @@ KINDS = ("observed", "gauss-newton")
 class Flat:
     """A function of a vector, with its derivatives."""
 
-    def __init__(self, fun: Callable, raveling: Raveling):
-        self._fun = fun
-        self._raveling = raveling
+    def __init__(self, fun: Callable, raveling: Raveling, start: np.ndarray):
+        self._fun, self._raveling, self._start = fun, raveling, start
         self._both = value_and_grad(fun)
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -111,15 +111,25 @@ class Flat:
                 f"sum: write flat, x, _ = dg.adapters.flat_residuals(residuals, tree) and "
                 f"flat.covariance(x), or take kind='observed'"
             )
-        matrix, accuracy = self.hessian(x), epsilon(self._raveling.unravel(x))
-        covariance = inverse(matrix, accuracy, self.names, "Hessian")
-        self._warn_of_effects(x, matrix, covariance, accuracy ** (1 / 3))
-        return covariance * np.outer(self._raveling.scale, self._raveling.scale)
+        covariance, message = self._covariance(x, np.full(len(x), True))
+        if message:
+            warnings.warn(message, stacklevel=2)
+        return covariance
 
-    def _warn_of_effects(
+    def _covariance(self, x: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, str | None]:
+        """The covariance of the entries that are free, and a warning of effects, or None."""
+        matrix, accuracy = self.hessian(x), epsilon(self._raveling.unravel(x))
+        names, scale = np.array(self.names)[free], self._raveling.scale[free]
+        covariance = inverse(matrix[np.ix_(free, free)], accuracy, [*names], "Hessian")
+        message = None
+        if free.all():
+            message = self._moved_by_effects(x, matrix, covariance, accuracy ** (1 / 3))
+        return covariance * np.outer(scale, scale), message
+
+    def _moved_by_effects(
         self, x: np.ndarray, matrix: np.ndarray, covariance: np.ndarray, step: float
-    ) -> None:
-        """Warns if another point is likelier once the rows are integrated out.
+    ) -> str | None:
+        """A warning if another point is likelier once the rows are integrated out.
 
         That adds half the logarithms of the determinants of the rows' blocks. Its slope is that of
         the curvature along directions that whiten all blocks at once, by differences.
@@ -128,7 +138,7 @@ class Flat:
         shared, grouped = np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)
         apart = rows[grouped, None] != rows[grouped]
         if not len(shared) or not np.any(apart) or np.any(matrix[np.ix_(grouped, grouped)][apart]):
-            return
+            return None
         places = grouped[np.lexsort((columns[grouped], rows[grouped]))]
         places = places.reshape(rows.max() + 1, -1)
         factors = np.linalg.cholesky(matrix[places[:, :, None], places[:, None, :]])
@@ -140,18 +150,66 @@ class Flat:
             slope += (ahead - behind) / (4.0 * step)
         moves = -(covariance @ slope)[shared] / np.sqrt(np.diag(covariance)[shared])
         farthest = np.argmax(np.abs(moves))
-        if np.abs(moves[farthest]) > FAR:
-            names = self.names
-            warnings.warn(
-                f"{names[shared[farthest]]} is estimated jointly with the effects of {len(places)} "
-                f"groups ({', '.join([names[place] for place in places[0][:3]])} and so on). With "
-                f"these integrated out, by Laplace's approximation, it moves by "
-                f"{moves[farthest]:+.1f} standard errors: the joint maximum gives neither "
-                f"estimates nor standard errors of what the groups share. Maximise the integral "
-                f"instead, as the page on random effects does, or draw from the density by "
-                f"dg.adapters.sample",
-                stacklevel=3,
-            )
+        if np.abs(moves[farthest]) <= FAR:
+            return None
+        names = self.names
+        return (
+            f"{names[shared[farthest]]} is estimated jointly with the effects of {len(places)} "
+            f"groups ({', '.join([names[place] for place in places[0][:3]])} and so on). With "
+            f"these integrated out, by Laplace's approximation, it moves by "
+            f"{moves[farthest]:+.1f} standard errors: the joint maximum gives neither "
+            f"estimates nor standard errors of what the groups share. Maximise the integral "
+            f"instead, as the page on random effects does, or draw from the density by "
+            f"dg.adapters.sample"
+        )
+
+    def residuals(self, fun: Callable) -> "FlatResiduals":
+        """Another function of the pytree, with any number of values, as one of the same vector: for
+        SciPy's constraints.
+
+        ::
+
+            inner = flat.residuals(lambda p: p["total"] - np.sum(p["parts"]))
+            flat.fit(constraints={"type": "ineq", "fun": inner, "jac": inner.jacobian})
+            flat.fit(constraints=scipy.optimize.NonlinearConstraint(inner, 0, 1, inner.jacobian))
+        """
+        name = require_differentiable(fun, 0, "residuals")
+
+        def values(tree: Any) -> Any:
+            output = fun(tree)  # of plain numbers, without a model, it is plain
+            is_plain = all([isinstance(leaf, NUMBERS) for leaf in flatten(output)[0]])
+            return JOINED(output) if is_plain else output
+
+        return FlatResiduals(values, name, self._raveling, self._start)
+
+    def fit(
+        self, x0: Any = None, *, method: str | None = None, bounds: Any = None, **options: Any
+    ) -> Fit:
+        """The minimum, by ``scipy.optimize.minimize``, with standard errors, as a table.
+
+        Parameters
+        ----------
+        x0:
+            where it begins: a vector, or a pytree like the first one, which is the default.
+        method, bounds, options:
+            SciPy's: ``constraints``, ``tol``, ``options`` ... By default BFGS, L-BFGS-B with bounds
+            (see ``flat.bounds``) and SLSQP with constraints; methods that take second derivatives
+            get them.
+
+        Returns
+        -------
+        Fit
+            SciPy's result, with ``parameters``, ``errors``, ``correlations``, ``warnings``,
+            ``to_frame``, ``profile`` and ``sample``. Standard errors are those of ``covariance``,
+            so the function is minus a log density.
+
+        UserWarning for all that speaks against the minimum: not converged, at a bound, a Hessian
+        that is not positive definite, a joint maximum over effects. Errors of the models and of
+        SciPy are raised.
+        """
+        problem = Minimum(self, self._fun, self._raveling)
+        vector = as_vector(x0, self._raveling, self._start)
+        return problem.run(vector, method, as_bounds(bounds), **options)
 
     def bounds(self, lower: Any = None, upper: Any = None) -> Any:
         """SciPy's ``Bounds`` of pytrees, in which a number stands for all entries of a leaf.
@@ -242,7 +300,8 @@ def flat(
     """
     name = require_differentiable(fun, 0, "adapters.flat")
     raveling = Raveling(tree, name, scale)
-    return Flat(fun, raveling), raveling.ravel(tree) / raveling.scale, raveling.unravel
+    start = raveling.ravel(tree) / raveling.scale
+    return Flat(fun, raveling, start), start, raveling.unravel
 
 
 # -------------------------------------------------------------------------------------------------
@@ -259,13 +318,14 @@ def half_squares(residuals: Any) -> Any:
 
 
 JOINED, HALF_SQUARES = delayed(joined), delayed(half_squares)
+NUMBERS = (np.ndarray, np.floating, float)
 
 
 class FlatResiduals:
     """A function of a vector that returns one, with its derivatives."""
 
-    def __init__(self, fun: Callable, name: str, raveling: Raveling):
-        self._raveling = raveling
+    def __init__(self, fun: Callable, name: str, raveling: Raveling, start: np.ndarray):
+        self._raveling, self._start = raveling, start
 
         def values(tree: Any) -> Node:
             return JOINED(as_output(fun(tree), name))
@@ -283,11 +343,13 @@ class FlatResiduals:
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
         """The matrix of their derivatives, a row a value."""
-        return self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
+        rows = self._raveling.ravel_rows(self._jacobian(self._raveling.unravel(x)))
+        return rows * self._raveling.scale
 
     def sparse_jacobian(self, x: np.ndarray) -> Any:
         """The matrix as a sparse array of SciPy's, with the entries that the graph has."""
-        return self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
+        matrix = self._raveling.ravel_sparse_rows(self._sparse_jacobian(self._raveling.unravel(x)))
+        return matrix.multiply(self._raveling.scale).tocsr()
 
     def operator(self, x: np.ndarray) -> Any:
         """The matrix as SciPy's ``LinearOperator``, which pushes and pulls vectors, one at a time.
@@ -304,7 +366,7 @@ class FlatResiduals:
 
         def pull(vector: np.ndarray) -> np.ndarray:
             (pulled,) = pullback(np.ravel(vector).astype(value.dtype))
-            return self._raveling.ravel(pulled)
+            return self._raveling.scale * self._raveling.ravel(pulled)
 
         shape = (value.size, self._raveling.size)
         return linalg.LinearOperator(shape, matvec=push, rmatvec=pull, dtype=float)
@@ -333,7 +395,14 @@ class FlatResiduals:
         the Jacobian's columns have length one, unless the matrix is positive definite.
         """
         require_choice(kind, KINDS, "kind=")
-        residuals, matrix = np.asarray(self(x), float), self.jacobian(x)
+        return self._covariance(x, np.full(len(x), True), kind)
+
+    def _covariance(
+        self, x: np.ndarray, free: np.ndarray, kind: Kind = "gauss-newton"
+    ) -> np.ndarray:
+        """The covariance of the entries that are free."""
+        residuals, matrix = np.asarray(self(x), float), self.jacobian(x)[:, free]
+        names = [*np.array(self.names)[free]]
         count, entries = matrix.shape
         if count <= entries:
             raise ValueError(
@@ -344,12 +413,27 @@ class FlatResiduals:
         units = 1.0 / np.where(lengths > 0.0, lengths, 1.0)
         accuracy = epsilon(self._raveling.unravel(x))
         if kind == "gauss-newton":
-            covariance = inverse(matrix * units, accuracy, self.names, "Jacobian")
+            covariance = inverse(matrix * units, accuracy, names, "Jacobian")
         else:
-            squares = Flat(lambda tree: HALF_SQUARES(self._fun(tree)), self._raveling)
-            matrix = squares.hessian(x) * np.outer(units, units)
-            covariance = inverse(matrix, accuracy, self.names, "Hessian")
+            squares = Flat(lambda tree: HALF_SQUARES(self._fun(tree)), self._raveling, x)
+            matrix = squares.hessian(x)[np.ix_(free, free)] * np.outer(units, units)
+            covariance = inverse(matrix, accuracy, names, "Hessian")
         return covariance * np.outer(units, units) * (residuals @ residuals / (count - entries))
+
+    def fit(
+        self, x0: Any = None, *, method: str | None = None, bounds: Any = None, **options: Any
+    ) -> Fit:
+        """The least sum of squares, by ``scipy.optimize.least_squares``, with standard errors, as a
+        table.
+
+        ``x0``: a vector, or a pytree like the first one, which is the default; ``method`` ("trf"),
+        ``bounds`` and ``options`` (``loss``, ``x_scale`` ...) are SciPy's. Returns and warns as
+        ``flat(...)[0].fit``; standard errors are those of ``covariance``, for independent errors of
+        one variance.
+        """
+        problem = LeastSquares(self, self._raveling)
+        vector = as_vector(x0, self._raveling, self._start)
+        return problem.run(vector, method, as_bounds(bounds), **options)
 
 
 def flat_residuals(
@@ -396,4 +480,5 @@ def flat_residuals(
     """
     name = require_differentiable(fun, 0, "adapters.flat_residuals")
     raveling = Raveling(tree, name)
-    return FlatResiduals(fun, name, raveling), raveling.ravel(tree), raveling.unravel
+    start = raveling.ravel(tree)
+    return FlatResiduals(fun, name, raveling, start), start, raveling.unravel

@@ -121,7 +121,7 @@ class Density:
         self.errors: list[Exception] = []
         self.failed = threading.Event()
         self.raveling = raveling
-        self._evaluate = in_this_context(Flat(log_density, raveling))
+        self._evaluate = in_this_context(Flat(log_density, raveling, np.zeros(raveling.size)))
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         if self.failed.is_set():

@@ -5,7 +5,7 @@ A node is a Dask collection: computing it gives its value and traces nothing.
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -160,8 +160,11 @@ class Node(Collection, InPlaceOperators, ArrayOperators):
         return node
 
     def value_here(self) -> Any:
-        """The value of a node that ``is_here``."""
-        return build_values(TasksHere(), [self])[self]
+        """The value of a node that ``is_here``, kept while the user's function runs: it may ask for
+        thousands that depend on each other."""
+        recording = running()
+        known = None if recording is None else recording.values
+        return build_values(TasksHere(), [self], known)[self]
 
     def __getitem__(self, index: Any) -> "Node":
         source = usable(self, index) if self.changed else self
@@ -357,13 +360,16 @@ def graph_of(outputs: Sequence[Node]) -> tuple[Any, list[Key]]:
     return tasks.high_level_graph(keys), keys
 
 
-def build_values(tasks: TaskGraph, outputs: Iterable[Node]) -> dict[Node, Any]:
-    """Builds the tasks that compute the outputs' values; returns a reference for every node."""
-    nodes = unsettled(outputs)
+def build_values(
+    tasks: TaskGraph, outputs: Iterable[Node], known: dict[Node, Any] | None = None
+) -> dict[Node, Any]:
+    """Builds the tasks that compute the outputs' values; returns a reference for every node, and
+    enters it into the ``known`` ones."""
+    values: dict[Node, Any] = {} if known is None else known
+    nodes = [node for node in unsettled(outputs, values) if node not in values]
     as_called(nodes)
     tasks.share(models(nodes))
     tasks.is_chain = is_chain(nodes)
-    values: dict[Node, Any] = {}
     for node in nodes:
         values[node] = value_of_node(node, tasks, values)
     return values
@@ -378,9 +384,9 @@ def is_chain(nodes: Iterable[Node]) -> bool:
     )
 
 
-def unsettled(outputs: Iterable[Node]) -> list[Node]:
+def unsettled(outputs: Iterable[Node], known: Container[Node] = ()) -> list[Node]:
     """All nodes that the outputs depend on and that have no value yet, inputs first."""
-    return order(outputs, lambda node: () if node.is_settled else node.inputs)
+    return order(outputs, lambda node: () if node.is_settled or node in known else node.inputs)
 
 
 def value_of_node(node: Node, tasks: TaskGraph, values: dict[Node, Any]) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from daskgrad.autodiff.models.as_called import eager_tape
 from daskgrad.autodiff.models.model import Model, Operator, inside_model
-from daskgrad.autodiff.programs.whole import refuse
+from daskgrad.autodiff.programs.reasons import refuse
 from daskgrad.autodiff.values.addition import ADDITIONS, add_anew, pairwise
 from daskgrad.autodiff.values.descriptions import describe, require_choice
 from daskgrad.autodiff.values.protection import USED_UP, protect

@@ -12,6 +12,7 @@ from inputs import notes
 from numpy.testing import assert_allclose
 
 import daskgrad as dg
+from daskgrad.graph import nodes
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -172,3 +173,20 @@ def test_logs_have_numbers(where, caplog, capsys):
     assert_allclose(gradients, [2.0 * X] * 3)
     assert set(caplog.messages) == {"misfit 2.34, 1"}
     assert "Logging error" not in capsys.readouterr().err
+
+
+def test_an_array_of_many_nodes_evaluates_each_once(monkeypatch):
+    evaluated, plain = [], nodes.value_of_node
+    monkeypatch.setattr(
+        nodes, "value_of_node", lambda node, *args: evaluated.append(node) or plain(node, *args)
+    )
+
+    def total(x):
+        levels = [x[0]]
+        for _ in range(30):
+            levels.append(levels[-1] * x[1])
+        return np.sum(np.array(levels) ** 2)
+
+    dg.grad(total)(np.array([1.0, 0.9]))
+    assert evaluated
+    assert len(evaluated) == len(set(map(id, evaluated)))

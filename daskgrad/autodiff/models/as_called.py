@@ -220,16 +220,17 @@ class UsersRun:
 
     ``functions``: what they have referred to last. ``closing``: is called when it ends.
     ``eager``: runs models when they are called; None if calls are recorded. ``has_computed``: a
-    value was asked for meanwhile.
+    value was asked for meanwhile; ``values``: of nodes in this process that were.
     """
 
-    __slots__ = ("_locks", "closing", "eager", "functions", "has_computed")
+    __slots__ = ("_locks", "closing", "eager", "functions", "has_computed", "values")
 
     def __init__(self, eager: Any = None) -> None:
         self.eager, self.has_computed = eager, False
         self._locks: list[Lock] = []
         self.functions: dict[int, Seen] = {}
         self.closing: list[Callable[[], None]] = []
+        self.values: dict[Any, Any] = {}
 
     def run(self, fun: Callable[[], Any]) -> Any:
         """The result of the function, which begins and ends the recording."""

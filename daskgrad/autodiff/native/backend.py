@@ -173,7 +173,7 @@ class NativePrograms(Programs):
 
     def _entry_of(self, fun: Callable, call: TracedCall) -> tuple[Entry | None, FlatArguments]:
         """The entry of a call, by the constants that it reads, and its arguments."""
-        entry, watch = call.known, self.watch
+        (entry, _), watch = call.known or (None, 0), self.watch
         if entry is None or entry.watch is not watch or watch.inputs or watch.has_changed():
             self.look_at(fun)
             layout = self.layout_of(fun, call)

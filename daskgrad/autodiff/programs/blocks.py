@@ -14,6 +14,7 @@ import numpy as np
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.items import Column, ItemRun, Kind, kind_of_item
+from daskgrad.autodiff.programs.reasons import note_steps
 from daskgrad.autodiff.programs.references import refers_to_others
 from daskgrad.autodiff.programs.signatures import (
     Signature,
@@ -23,7 +24,7 @@ from daskgrad.autodiff.programs.signatures import (
     sort_of_leaf,
     taken_apart,
 )
-from daskgrad.autodiff.programs.store import Entry, Programs
+from daskgrad.autodiff.programs.store import FIRST_WAYS, Entry, Programs
 from daskgrad.autodiff.programs.watch import References
 from daskgrad.autodiff.programs.ways import LEAST, BatchProgram, Way
 from daskgrad.autodiff.rules.declaration import Diverged
@@ -34,6 +35,7 @@ AT_A_TIME = 32  # results that are held, where items go one by one
 RUN, RUN_BYTES = 4096, 2**22  # items in batches whose results are held, and bytes of gradients
 SERVED = 256  # items by their program before a batch is made: they take as long as recording
 MOST_TRIED = 64  # items, to find one that goes a way
+MOST_HINTS = 2**16  # of one entry
 TRIALS = 16  # runs of a batch, after which it must bring enough rows a run
 
 Result = tuple[Any, Sequence[Any]]  # a value, and its gradient
@@ -117,7 +119,7 @@ class KnownItems:
                 if place < count and results[place] is None:
                     if is_in_batches:  # it may have got another shape since it was known
                         group, entry = self.look_up(block, start + place)
-                    results[place] = group.result(entry, items, place) or Pending(entry)
+                    results[place] = group.result(entry, items, place)
         return results
 
     def goes_in_batches(self, block: TracedBlock, number: int) -> bool:
@@ -215,24 +217,34 @@ class ItemGroup:
         signature = self._signature_for(kind) if self.serves_sizes else self._signature
         return self._programs.known_entry(signature)
 
-    def result(self, entry: Entry | None, items: ItemRun, place: int) -> Result | None:
-        """Value and gradient of an item, or ``None`` if it is to be traced."""
-        if entry is None or self._programs.is_due:
-            return None
-        answer = None
+    def result(self, entry: Entry | None, items: ItemRun, place: int) -> Result | Pending:
+        """Value and gradient of an item, if it is not to be traced."""
+        if entry is None:
+            return Pending(None)
+        key, answer = items.key_of(place), None
+        hint = entry.hints.get(key, 0)
+        pending = Pending((entry, hint))
+        if self._programs.is_due:
+            return pending
         if entry.ways:
-            answer = self._programs.run(entry, self._inputs_of(items, place))
-            entry.served += 1
+            answer = self._programs.run(entry, self._inputs_of(items, place), hint)
+            if answer is None:
+                pending = Pending((entry, -len(entry.ways)))
+            elif answer[-1] != hint and key is not None:
+                if len(entry.hints) >= MOST_HINTS:
+                    entry.hints.clear()
+                entry.hints[key] = answer[-1]
         if answer is None and entry.reads:
-            return self.result(self._entry_of_item(entry, items, place), items, place)
+            finer = self._entry_of_item(entry, items, place)
+            return pending if finer is None else self.result(finer, items, place)
         if answer is None or not isinstance(answer[1][0], float) or len(answer[1]) > 1:
-            return None
-        way, outputs, residuals = answer
+            return pending
+        way, outputs, residuals, _ = answer
         value = outputs[0] if way.structure is LEAF else unflatten(way.structure, outputs)
         try:
             gradient = way.program.pull_examples(residuals)
         except Diverged:
-            return None
+            return pending
         if way.counted:
             count_up(way.counted)
         return value, gradient
@@ -262,23 +274,36 @@ class ItemGroup:
         if not firsts or not all([x.flags.c_contiguous for x in firsts if type(x) is np.ndarray]):
             entry.batches[0, own] = None
             return
-        for number, way in enumerate(entry.ways):
+        if len(entry.ways) > FIRST_WAYS:  # too many to try them all on all items
+            hints = np.array([entry.hints.get(items.key_of(place), 0) for place in places.tolist()])
+            for number in np.flatnonzero(np.bincount(hints) >= SERVED).tolist():
+                yield from self._by_number(entry, number, own, items, places[hints == number])
+            return
+        for number in range(len(entry.ways)):
             if len(places) < LEAST:
                 return
-            if (number, own) not in entry.batches:
-                self._make_batch(entry, number, own, items, places)
-            batch = entry.batches.get((number, own))
-            if batch is not None:
-                places = yield from self._by_way(batch, way, items, places)
-                runs, rows = batch.tally
-                if runs > TRIALS and rows < LEAST * runs:
-                    entry.batches[number, own] = None
+            places = yield from self._by_number(entry, number, own, items, places)
         kinds: dict[Entry | None, list[int]] = {}
         for place in places.tolist() if entry.reads else ():
             kinds.setdefault(self._entry_of_item(entry, items, place), []).append(place)
         for finer, some in kinds.items():
             if finer is not None and len(some) >= LEAST:
                 yield from self.by_batches(finer, items, np.array(some))
+
+    def _by_number(
+        self, entry: Entry, number: int, own: Sequence[int], items: ItemRun, places: np.ndarray
+    ) -> Generator[Part, None, np.ndarray]:
+        """The results of items by the batch of the way of that number; returns the places of items
+        that go other ways."""
+        if (number, own) not in entry.batches:
+            self._make_batch(entry, number, own, items, places)
+        batch = entry.batches.get((number, own))
+        if batch is not None:
+            places = yield from self._by_way(batch, entry.ways[number], items, places)
+            runs, rows = batch.tally
+            if runs > TRIALS and rows < LEAST * runs:
+                entry.batches[number, own] = None
+        return places
 
     def _make_batch(
         self, entry: Entry, number: int, own: Sequence[int], items: ItemRun, places: np.ndarray
@@ -330,6 +355,7 @@ class ItemGroup:
                     break
             if results is not None:
                 batch.tally[1] += len(part)
+                note_steps(way.program.steps * len(part))
                 is_due, programs.calls = programs.is_due, programs.calls + 1
                 if is_due:
                     value, *gradient = [x if x is None else x[0] for x in results]

@@ -114,13 +114,16 @@ class Guard(NamedTuple):
 
 class Recording:
     """The calls of one run: ``inputs``, ``calls`` (guards among them), and ``outputs``, which are
-    calls or constants. ``is_trusted``: the package's own rules run, which look at no number."""
+    calls or constants. ``in_models``: so many of them belong to models with programs of their own;
+    ``is_trusted``: the package's own rules run, which look at no number."""
 
     def __init__(self) -> None:
         self.number = trace_numbers.next_number()
         self.inputs: list[RecordedCall] = []
         self.calls: list[RecordedCall | Guard] = []
         self.outputs: list[Any] = []
+        self.in_models = 0
+        self._counted = self._nbytes = 0  # calls, and the bytes of their values
         self.refusal: Unrecordable | None = None
         self.is_trusted = False
         self.place: Any = None  # file and line of the model while the package's rules run
@@ -137,8 +140,16 @@ class Recording:
         for calls in (self.inputs, self.calls, self.outputs, self.taken_out):
             calls.clear()
 
+    def size(self) -> tuple[int, int]:
+        """The number of calls, and the bytes of their values."""
+        self._nbytes += nbytes_of(self.calls[self._counted :])
+        self._counted = len(self.calls)
+        return self._counted, self._nbytes
+
     def forget(self, count: int) -> None:
         """Takes back all but the first ``count`` calls."""
+        self._nbytes -= nbytes_of(self.calls[count : self._counted])
+        self._counted = min(self._counted, count)
         del self.calls[count:]
         self.open_calls.clear()
         self.refusal = None
@@ -160,6 +171,10 @@ class Recording:
             raise self.refuse("the model handles floating-point errors")
         if warnings.filters is not self._filters and warnings.filters[0][:2] != ("ignore", None):
             raise self.refuse("the model handles warnings")
+
+
+def nbytes_of(calls: Sequence[RecordedCall | Guard]) -> int:
+    return sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
 
 
 # --------------------------------------------------------------------------------------- boxes
@@ -359,6 +374,8 @@ class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
             raise self.refusal(f"the model calls {fun.__name__}")
         if boxes_within(kwargs.get("out", ())):
             raise self.refusal(f"the model has {fun.__name__} write into a traced array (out=)")
+        if any(map(is_of_objects, args)):
+            return fun(*map(entries_of, args), **kwargs)
         if are_data((args, kwargs)):
             return call_of_data(fun, args, kwargs)
         return call_function(self, fun, types, args, kwargs)
@@ -369,6 +386,8 @@ class RecordingBox(Hiding, ArrayBox, metaclass=array_boxes.AnsweringType):
             if ufunc is np.add and is_package:  # a sum of cotangents
                 return call_of_data(np.add, (inputs[0].copy(), inputs[1]), {})
             raise self.refusal(f"the model has {ufunc.__name__} write into a traced array (out=)")
+        if any(map(is_of_objects, inputs)):
+            return getattr(ufunc, method)(*map(entries_of, inputs), **kwargs)
         if method != "__call__" and are_data((inputs, kwargs)):
             return call_of_data(getattr(ufunc, method), inputs, kwargs)
         return call_ufunc(self, ufunc, method, *inputs, **kwargs)
@@ -428,6 +447,8 @@ def operation(name: str, fun: Callable, is_reflected: bool = False) -> Callable:
         if any(map(is_node, others)):
             return NotImplemented
         operands = (self, *others)[::-1] if is_reflected else (self, *others)
+        if any(map(is_of_objects, others)):
+            return fun(*map(entries_of, operands))
         if are_data(operands):
             return call_of_data(fun, operands, {})
         traced = getattr(tape_box_of(self), name, None)
@@ -515,6 +536,22 @@ def are_data(tree: Any) -> bool:
     elif not isinstance(tree, list | tuple):
         return True
     return all(map(are_data, tree))
+
+
+def is_of_objects(operand: Any) -> bool:
+    """Whether an operand is an array of the tape's boxes, whose entries NumPy takes one by one."""
+    is_array = type(operand) is np.ndarray and operand.dtype.hasobject
+    return is_array and not are_data(operand.ravel().tolist())
+
+
+def entries_of(operand: Any) -> Any:
+    """Data as NumPy takes it beside such an array: entry by entry."""
+    if not is_box(operand):
+        return operand
+    entries = np.empty(operand.shape, object)
+    for index in np.ndindex(operand.shape):
+        entries[index] = operand[index] if index else operand
+    return entries
 
 
 def replace_boxes(tree: Any, by: Callable[[RecordingBox], Any]) -> Any:

@@ -162,6 +162,14 @@ class ItemRun:
             return columns[0].places()
         return places_of([keys for column in columns for keys in column.keys])
 
+    def key_of(self, place: int) -> int | None:
+        """A number that most likely is of the item at a place alone, for as long as it lives."""
+        items = self.block.fields[0]
+        if isinstance(items, np.ndarray):
+            return None
+        item = items[self.start + place]
+        return item if type(item) is int else id(item)
+
     def call(self, place: int) -> Any:
         """The call on the item at a place, and its traced arrays."""
         return self.block.call(self.start + int(place))

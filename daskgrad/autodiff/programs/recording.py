@@ -29,6 +29,7 @@ from daskgrad.autodiff.programs.boxes import (
     is_box,
 )
 from daskgrad.autodiff.programs.calls import CallList, calls_of
+from daskgrad.autodiff.programs.reasons import MOST_STEPS
 from daskgrad.autodiff.rules.declaration import KNOWN
 from daskgrad.autodiff.rules.indexing import Selection, Transposition
 from daskgrad.autodiff.tape.boxes import KeptValueError, advice_about, frames_of, kind_of, place_of
@@ -37,7 +38,7 @@ from daskgrad.autodiff.tape.rule_calls import call_rule
 from daskgrad.autodiff.tape.traced_call import recorder
 from daskgrad.autodiff.values.rows import is_small
 
-MOST_STEPS = 4000  # of an evaluation: in a longer one, a program saves little
+MOST_CALLS = 2**16  # of an evaluation
 MOST_HELD = 2**28  # bytes of their values
 
 
@@ -148,11 +149,12 @@ def recording_models(most: float = MOST_STEPS) -> Iterator[None]:
 class RecordedTape(AutogradTape):
     """The tape of a model within an evaluation that is recorded; its pulls are recorded, too."""
 
-    __slots__ = ("arrays", "most")
+    __slots__ = ("arrays", "has_programs", "most")
 
-    def __init__(self, tape: AutogradTape, arrays: Sequence[Any], most: float):
+    def __init__(self, tape: AutogradTape, arrays: Sequence[Any], most: float, has_programs: bool):
         super().__init__(tape.roots, tape.ends)
-        self.most, self.arrays = most, list(map(HIDDEN.__get__, arrays))
+        self.most, self.has_programs = most, has_programs
+        self.arrays = list(map(HIDDEN.__get__, arrays))
 
     @property
     def tape_nbytes(self) -> int:
@@ -167,10 +169,13 @@ class RecordedTape(AutogradTape):
         if is_term:
             require_no_slices(self, self.arrays, asked)
         before, recording.is_trusted = recording.is_trusted, True
+        start = len(recording.calls)
         try:
             return super().pull_rows(cotangents, asked) if asked else super().pull(cotangents)
         finally:
             recording.is_trusted = before
+            if self.has_programs:
+                recording.in_models += len(recording.calls) - start
             require_few(recording, self.most)
 
     pull = pull_rows
@@ -183,18 +188,20 @@ def trace_recorded(
     if not all(map(is_box, arrays)):
         raise Unrecordable("a model takes in a value that does not depend on the arguments")
     recording = arrays[0]._node.recording
+    start, has_programs = len(recording.calls), hasattr(getattr(fun, "fun", None), "programs")
     outputs, tape = trace_with(recording.operands, fun, arrays, RecordedNode)
+    if has_programs:
+        recording.in_models += len(recording.calls) - start
     require_few(recording, most)
-    return outputs, RecordedTape(tape, arrays, most)
+    return outputs, RecordedTape(tape, arrays, most, has_programs)
 
 
 def require_few(recording: Recording, most: float) -> None:
-    calls = recording.calls
     if most == math.inf:  # whoever says so counts them
         return
-    held = sum([getattr(call.value, "nbytes", 0) for call in calls if type(call) is RecordedCall])
-    if len(calls) > most or held > MOST_HELD:
-        raise Unrecordable(f"it takes {len(calls):,} calls and more, which hold {held:,} bytes")
+    count, nbytes = recording.size()
+    if recording.in_models > most or count > MOST_CALLS or nbytes > MOST_HELD:
+        raise Unrecordable(f"it takes {count:,} calls and more, which hold {nbytes:,} bytes")
 
 
 def require_no_slices(tape: AutogradTape, arrays: Sequence[Any], asked: Collection[int]) -> None:
@@ -283,6 +290,7 @@ def decides_on_shapes(fun: Any, argnums: Sequence[int], args: tuple, kwargs: dic
     if fun in OF_ARRAYS or isinstance(getattr(fun, "fun", None), np.ufunc):
         return False
     boxes = boxes_within([arg for number, arg in enumerate(args) if number not in argnums])
+    boxes = list(filter(is_box, boxes))  # no containers, or sparse cotangents
     return any([box.dtype.kind in "iu" and box.ndim < 2 for box in boxes]) or bool(
         boxes_within(kwargs)
     )

@@ -11,9 +11,10 @@ the first comparison fails, the model is left to the tape; a later failure is an
 earlier results may be wrong.
 """
 
+import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from daskgrad.autodiff.programs.counters import count_up, counting
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.program import CompiledTape, pull_as_asked
 from daskgrad.autodiff.programs.purity import Ran, merge
+from daskgrad.autodiff.programs.reasons import note_steps
 from daskgrad.autodiff.programs.references import Folded, kept, references_of, with_references
 from daskgrad.autodiff.programs.signatures import (
     READABLE,
@@ -60,7 +62,9 @@ TOO_LONG = 16  # times as many calls pass after each program that takes too long
 LONGEST = 1024  # calls without a look at a model whose references have changed often
 SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
-MOST_WAYS = 8  # through one model, for one signature
+FIRST_WAYS = 8  # through one model, for one signature; the latest of more must have served
+MOST_WAYS = 1024  # items of a sum may take a way each
+MOST_TRIED = 128  # programs for one call: they take as long as the tape
 FEW_WAYS = 2  # seen by the lengths of their tapes: other calls of an objective's first evaluation
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of arrays that the programs of one model copied
@@ -70,9 +74,10 @@ MOST_BYTES = 2**24  # of arrays that the programs of one model copied
 class Entry:
     """One function's calls of a signature: ``calls`` on the tape since the latest program, and the
     ``lengths`` of these tapes; ``ways`` that have programs, and the ``refusal`` of more;
-    ``patience``: prices of the next program, after impure paths; ``served``: items of sums, one by
-    one; ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places
-    of carried arguments that the model reads, on its other ways: calls with each of their constants
+    ``served``: calls by programs since the latest one; ``hints``: for items, the number of the way
+    that served one last; ``patience``: prices of the next program, after impure paths;
+    ``batches``: programs of many items, by number of way and stacked inputs; ``reads``: places of
+    carried arguments that the model reads, on its other ways: calls with each of their constants
     have entries of their own."""
 
     signature: Signature
@@ -82,6 +87,7 @@ class Entry:
     patience: int = 1
     ways: list[Way] = field(default_factory=list)
     served: int = 0
+    hints: dict[Any, int] = field(default_factory=dict)
     batches: dict[Any, BatchProgram | None] = field(default_factory=dict)
     reads: Sequence[int] = ()
     finer: dict[Any, "Entry"] = field(default_factory=dict)  # by these constants
@@ -93,6 +99,9 @@ class Entry:
     def may_have_batches(self) -> bool:
         """Whether batches were not found to take more time."""
         return not self.batches or any([batch is not None for batch in self.batches.values()])
+
+    def drop_ways(self) -> None:
+        self.ways, self.batches, self.hints = [], {}, {}
 
 
 class Programs:
@@ -147,7 +156,7 @@ class Programs:
         """The results of ``reverse.trace``, by a program if there is one."""
         if self.is_cold or self.impurity is not None:
             return self._unseen(partial(trace, call, arrays))
-        layout, entry, watch = None, call.known, self.watch
+        (entry, hint), layout, watch = call.known or (None, 0), None, self.watch
         if entry is None or entry.watch is not watch or watch.inputs or watch.has_changed():
             self.look_at(fun)
             layout, watch = self.layout_of(fun, call), self.watch
@@ -159,12 +168,12 @@ class Programs:
             is_due = self.is_due
             answer = None
             if entry.ways:
-                answer = self.run(entry, inputs_of(layout, entry.signature))
+                answer = self.run(entry, inputs_of(layout, entry.signature), hint)
             if answer is not None:
                 return self._answered(fun, entry, layout, (call, arrays), answer, is_due)
             if not entry.reads:
                 break
-            entry = self.finer(entry, layout.leaves)
+            entry, hint = self.finer(entry, layout.leaves), 0
         if entry is None:
             return trace(call, arrays)
         if self._is_last(entry):  # and will be recorded; the call may set attributes of arguments
@@ -184,11 +193,11 @@ class Programs:
         entry: Entry,
         layout: FlatArguments,
         called: tuple[TracedCall, Sequence[Any]],
-        answer: tuple[Way, list[Any], tuple],
+        answer: tuple,
         is_due: bool,
     ) -> tuple[list[Any], CompiledTape]:
         """The results of a call by a way, compared with the tape if it is due."""
-        way, outputs, residuals = answer
+        way, outputs, residuals, *_ = answer
         if is_due:
             pull = partial(way.program.pull_examples, residuals)
             self.check(fun, way, called, outputs, pull)  # which counts
@@ -333,7 +342,7 @@ class Programs:
             if not (is_pure or self._is_vouched or self.by_path):
                 self.by_path = True
                 for entry in self._entries.values():
-                    entry.ways, entry.batches = [], {}
+                    entry.drop_ways()
                 self._nbytes, self._followed = 0, set()
 
     # -------------------------------------------------------------------------------------- paths
@@ -343,7 +352,8 @@ class Programs:
         many lengths are many ways; each has to pay for its program."""
         ways = len(entry.lengths) if len(entry.lengths) > FEW_WAYS else 1
         is_time = entry.calls + 1 >= self.price * entry.patience * ways
-        return is_time and not entry.refusal and len(entry.ways) < MOST_WAYS
+        most = MOST_WAYS if entry.served >= self.price else FIRST_WAYS
+        return is_time and not entry.refusal and len(entry.ways) < most
 
     def _path_of(self, entry: Entry | None) -> Path:
         """A context for a call without a program, which notes its path if that will be judged."""
@@ -400,18 +410,27 @@ class Programs:
         """Whether the next call by a program is to be compared with the tape."""
         return self.calls + 1 >= self._next
 
-    def run(self, entry: Entry, inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:
-        """A way that serves the inputs, its outputs and residuals; ``None`` if the call is for the
-        tape, which raises the model's error in the model's own lines."""
+    def run(
+        self, entry: Entry, inputs: Sequence[Any], hint: int = 0
+    ) -> tuple[Way, list[Any], tuple, int] | None:
+        """A way that serves the inputs, its outputs and residuals, and its number; ``None`` if the
+        call is for the tape, which raises the model's error in the model's own lines. ``hint``:
+        the number of the way that is expected, or minus how many ways are known not to serve."""
         self.calls += 1
-        for way in entry.ways:
+        ways = entry.ways
+        first = max(-hint, 0)
+        numbers: Iterable[int] = range(first, min(len(ways), first + MOST_TRIED))
+        for number in itertools.chain([hint], numbers) if 0 < hint < len(ways) else numbers:
+            way = ways[number]
             try:
                 outputs, residuals = way.program.forward(*inputs)
             except Diverged:
                 continue
             except Exception:
                 return None
-            return way, outputs, residuals
+            entry.served += 1
+            note_steps(way.program.steps)
+            return way, outputs, residuals, number
         return None
 
     def check(
@@ -585,11 +604,13 @@ class Programs:
         """Adds a program; drops programs of other signatures if all keep too many bytes."""
         entry.since = entry.since or self.taped
         entry.ways.append(way)
+        if len(entry.ways) >= FIRST_WAYS:
+            entry.served = 0
         self._nbytes += way.program.nbytes
         for other in list(self._entries.values()):
             if self._nbytes > MOST_BYTES and other is not entry:
                 self._nbytes -= sum([way.program.nbytes for way in other.ways])
-                other.ways, other.batches = [], {}
+                other.drop_ways()
         code = way.program.forward.__code__
         if code not in self._codes:
             self._codes.add(code)

@@ -10,7 +10,6 @@ import enum
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from contextvars import ContextVar
 from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from daskgrad.autodiff.programs.carried import TEXT
 from daskgrad.autodiff.programs.counters import count_up
 from daskgrad.autodiff.programs.program import fits
 from daskgrad.autodiff.programs.purity import is_of_library
+from daskgrad.autodiff.programs.reasons import with_reasons
 from daskgrad.autodiff.programs.references import kept, kind_of_reference, with_references
 from daskgrad.autodiff.programs.signatures import (
     LOOKED_AT,
@@ -52,26 +52,6 @@ FAILED = object()
 PLAIN_LEAVES = (np.number, np.bool_, *TEXT, datetime.date, datetime.timedelta, enum.Enum)
 MOST_KINDS = 256  # of arguments of one function
 LAYOUT, CONTIGUOUS = 0x103, (0x101, 0x102, 0x103)  # flags: aligned, in C or Fortran order
-
-
-_reasons: ContextVar[list[str] | None] = ContextVar("against a program", default=None)
-
-
-def refuse(reason: str) -> None:
-    """Says that the evaluation that runs cannot be one program, so that nobody tries."""
-    reasons = _reasons.get()
-    if reasons is not None:
-        reasons.append(reason)
-
-
-def with_reasons(call: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """The result of a call, and the reasons against a program that it gives."""
-    reasons: list[str] = []
-    token = _reasons.set(reasons)
-    try:
-        return call(), reasons
-    finally:
-        _reasons.reset(token)
 
 
 class Unusual(Exception):

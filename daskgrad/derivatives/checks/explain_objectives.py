@@ -15,6 +15,7 @@ from daskgrad.tasks.settings import may_compile
 OF_GRAD = "grad.<locals>.grad_of"  # which holds the other one
 CALLS = 3  # of each way: the least time counts
 FINE = {  # reasons that nobody need mend
+    "have programs of their own": "one for all of them would save little more",
     "may take no time in the calling thread": "its evaluations go to Dask, as the settings say",
     "longer than it may": "NumPy's own work takes most of the time",
     "has other or many items": "its sums have programs of their own, for many items at once",
