@@ -28,9 +28,9 @@ from daskgrad.autodiff.native.writer import (
     SIZES,
     Callback,
     Place,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     type_of,
 )
 from daskgrad.autodiff.programs.calls import CallList, mapped, value_of

@@ -12,9 +12,9 @@ from daskgrad.autodiff.native.writer import (
     FAILED,
     NO_CALLBACKS,
     Length,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     form,
     name_of,
     type_of,
@@ -167,7 +167,9 @@ def places_of(w: TextWriter, x: Value, index: Any) -> tuple[tuple, Callable[[Ind
         parts[n : n + 1] = [slice(None)] * (len(x.shape) - taken)
     parts += [slice(None)] * (len(x.shape) - len([part for part in parts if part is not None]))
     arrays = [
-        n for n, part in enumerate(parts) if not (part is None or isinstance(part, slice | SlicedAxis))
+        n
+        for n, part in enumerate(parts)
+        if not (part is None or isinstance(part, slice | SlicedAxis))
     ]
     is_view = all([isinstance(parts[n], int | np.integer) for n in arrays])
     is_view &= not any([isinstance(parts[n], bool | np.bool_) for n in arrays])

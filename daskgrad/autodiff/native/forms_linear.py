@@ -9,7 +9,7 @@ from autograd.scipy import special, stats
 
 from daskgrad.autodiff.native.forms_arrays import axes_of
 from daskgrad.autodiff.native.forms_entries import density, entry
-from daskgrad.autodiff.native.writer import FAILED, Unwritable, Value, TextWriter, form
+from daskgrad.autodiff.native.writer import FAILED, TextWriter, Unwritable, Value, form
 from daskgrad.autodiff.programs import density_calls, kernels, special_calls
 from daskgrad.autodiff.programs.calls import NumpyCall, value_of
 

@@ -10,9 +10,9 @@ from daskgrad.autodiff.native.forms_arrays import SlicedAxis
 from daskgrad.autodiff.native.writer import (
     NO_CALLBACKS,
     Length,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     form,
     type_of,
 )
