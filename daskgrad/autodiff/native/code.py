@@ -21,8 +21,8 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from daskgrad.autodiff.native import forms_arrays, forms_entries, forms_linear, forms_loops
-from daskgrad.autodiff.native.helpers import HELPERS, flags
-from daskgrad.autodiff.native.linear_addresses import address_of
+from daskgrad.autodiff.native.addresses import address_of
+from daskgrad.autodiff.native.sums import HELPERS, flags
 from daskgrad.autodiff.native.writer import (
     DIVERGED,
     SIZES,
@@ -88,7 +88,7 @@ Column = Shared | Stacked | Separate
 
 
 class Kind(NamedTuple):
-    """Of an input or output: its Python type, LLVM's type, and its shape; ``None`` is any length."""
+    """The Python type, LLVM's type and the shape of an input or output; ``None`` is any length."""
 
     python: Any
     type: str
@@ -233,7 +233,7 @@ def block_of(
     addresses."""
     body = TextWriter()
     args = []
-    for n, name in enumerate(names):
+    for n in range(len(names)):
         step = body.put(f"load i64, ptr {body.moved('%steps', n, 'i64')}")
         column = body.put(f"load ptr, ptr {body.moved('%ins', n, 'ptr')}")
         offset = body.put(f"mul i64 {step}, %i")
@@ -254,6 +254,7 @@ def block_of(
         )
     for n in range(len(w.table)):
         args.append("ptr " + body.put(f"load ptr, ptr {body.moved('%table', n, 'ptr')}"))
+    params = ", ".join([*args, "ptr %scratch", "ptr %any", "ptr %marks", "i64 %n"])
     return [
         "define void @block(i64 %count, ptr %ins, ptr %steps, ptr %outs, ptr %scratch, ptr %any,"
         " ptr %all, ptr %sizes, ptr %table) {",
@@ -271,7 +272,7 @@ def block_of(
         "  %after = add i64 %first, %n",
         "  %marks = getelementptr i64, ptr %all, i64 %i",
         *body.lines,
-        f"  call void @item({', '.join([*args, 'ptr %scratch', 'ptr %any', 'ptr %marks', 'i64 %n'])})",
+        f"  call void @item({params})",
         "  call void @keep_flags(ptr %marks)",
         "  call void @clear_flags()",
         "  %next = add i64 %i, 1",
@@ -370,19 +371,19 @@ class MachineCode:
         arrays for them. Raises ``Diverged`` if a guard fails, else ``Flagged``."""
         reading = Reading(self, count, columns)
         results = self._results(count, reading.lengths, outputs)
-        outs = np.array([x.ctypes.data for x in results if x is not None] or [0], np.int64)
+        outs = np.array([place_of(x) for x in results if x is not None] or [0], np.int64)
         marks = np.zeros(count, np.int64)
         with self._scratch(int(reading.lengths.max(initial=0))) as (scratch, dynamic):
             self._function(
                 count,
-                reading.addresses.ctypes.data,
-                reading.steps.ctypes.data,
-                outs.ctypes.data,
+                place_of(reading.addresses),
+                place_of(reading.steps),
+                place_of(outs),
                 scratch,
                 dynamic,
-                marks.ctypes.data,
-                reading.lengths.ctypes.data,
-                self._table.ctypes.data,
+                place_of(marks),
+                place_of(reading.lengths),
+                place_of(self._table),
             )
         if marks.any():
             diverged = np.flatnonzero(marks & DIVERGED).tolist()
@@ -417,7 +418,7 @@ class MachineCode:
             memory = np.empty(size, np.uint8)
         if memory.nbytes < size:
             memory = np.empty(size, np.uint8)
-        begin = -(-memory.ctypes.data // 64) * 64
+        begin = -(-place_of(memory) // 64) * 64
         try:
             yield begin, begin + fixed
         finally:
@@ -467,7 +468,7 @@ class Reading:
             if None in kind.shape:
                 self._set_lengths(np.full(count, shape[0], np.int64))
             self.held.append(x)
-            self.addresses[n] = x.ctypes.data
+            self.addresses[n] = place_of(x)
             self.steps[n] = x.strides[0] if is_rows and count > 1 else 0
         unknown = {*self.lengths.tolist()} - code.lengths if code.varying else set()
         if unknown:
@@ -481,19 +482,24 @@ class Reading:
             x = as_input(array, dtype)
             require(kind, x.shape, n)
             items.append(x)
-            places.append(x.__array_interface__["data"][0])
+            places.append(place_of(x))
             if None in kind.shape:
                 lengths.append(x.shape[0])
         if lengths:
             self._set_lengths(np.array(lengths, np.int64))
         table = np.array(places, np.int64)
         self.held += (items, table)
-        self.addresses[n], self.steps[n] = table.ctypes.data, -1
+        self.addresses[n], self.steps[n] = place_of(table), -1
 
     def _set_lengths(self, lengths: np.ndarray) -> None:
         if self._is_set and not (lengths == self.lengths).all():
             raise ValueError("the arrays of an item differ in length")
         self.lengths, self._is_set = lengths, True
+
+
+def place_of(array: np.ndarray) -> int:
+    """The address of an array's data; ``ctypes.data`` takes several times as long."""
+    return array.__array_interface__["data"][0]
 
 
 def as_input(x: Any, dtype: np.dtype) -> np.ndarray:
@@ -519,7 +525,7 @@ def require(kind: Kind, shape: tuple[int, ...], n: int) -> None:
 
 def address(thing: Any) -> int:
     if isinstance(thing, np.ndarray):
-        return thing.ctypes.data
+        return place_of(thing)
     if isinstance(thing, tuple):
         return address_of(*thing)
     return ctypes.cast(thing, ctypes.c_void_p).value or 0
