@@ -11,8 +11,7 @@ import hashlib
 import itertools
 import platform
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -339,6 +338,7 @@ class MachineCode:
             back_to_numpy(thing) if isinstance(thing, Callback) else thing for thing in self.table
         ]
         self._table = np.array([*map(address, self._held), 0], np.int64)
+        self._zeros = np.zeros(len(self.inputs) + 1, np.int64)  # steps of inputs, and a length
         self._free: deque[np.ndarray] = deque()  # scratch of calls that have ended
 
     def __reduce__(self) -> tuple:
@@ -358,10 +358,41 @@ class MachineCode:
 
     def one(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for one item, as the list's values are."""
-        outputs = self.block(1, [Shared(x) for x in inputs])
+        held = []
+        for x, kind in zip(inputs, self.inputs, strict=True):
+            array = as_input(x, DTYPES[kind.type])
+            if array.shape != kind.shape:  # of any length, or an error
+                rows = self.block(1, [Shared(part) for part in inputs])
+                pairs = zip(rows, self.outputs, strict=True)
+                return self._as_values(
+                    [x if k is None or None in k.shape else x[0] for x, k in pairs]
+                )
+            held.append(array)
+        results = [None if k is None else np.empty(k.shape, DTYPES[k.type]) for k in self.outputs]
+        outs = [place_of(x) for x in results if x is not None]
+        words = np.array([*map(place_of, held), *outs, 0], np.int64)  # the last one has the marks
+        begin, zeros = place_of(words), place_of(self._zeros)
+        memory, scratch = self._scratch(0)
+        try:
+            places = (
+                begin,
+                zeros,
+                begin + 8 * len(held),
+                scratch,
+                scratch,
+                begin + 8 * len(words) - 8,
+            )
+            self._function(1, *places, zeros, place_of(self._table))
+        finally:
+            self._free.append(memory)
+        if words[-1]:
+            raise DivergedItems([0]) if words[-1] & DIVERGED else Flagged([0])
+        return self._as_values(results)
+
+    def _as_values(self, results: Sequence[Any]) -> list[Any]:
         return [
-            None if kind is None else as_python(kind, rows[0] if None not in kind.shape else rows)
-            for kind, rows in zip(self.outputs, outputs, strict=True)
+            None if kind is None else as_python(kind, x)
+            for kind, x in zip(self.outputs, results, strict=True)
         ]
 
     def block(
@@ -373,18 +404,21 @@ class MachineCode:
         results = self._results(count, reading.lengths, outputs)
         outs = np.array([place_of(x) for x in results if x is not None] or [0], np.int64)
         marks = np.zeros(count, np.int64)
-        with self._scratch(int(reading.lengths.max(initial=0))) as (scratch, dynamic):
+        memory, scratch = self._scratch(int(reading.lengths.max(initial=0)))
+        try:
             self._function(
                 count,
                 place_of(reading.addresses),
                 place_of(reading.steps),
                 place_of(outs),
                 scratch,
-                dynamic,
+                scratch + self.scratch[0],
                 place_of(marks),
                 place_of(reading.lengths),
                 place_of(self._table),
             )
+        finally:
+            self._free.append(memory)
         if marks.any():
             diverged = np.flatnonzero(marks & DIVERGED).tolist()
             if diverged:
@@ -407,9 +441,8 @@ class MachineCode:
             results.append(x)
         return results
 
-    @contextmanager
-    def _scratch(self, length: int) -> Iterator[tuple[int, int]]:
-        """Memory that no other call has meanwhile."""
+    def _scratch(self, length: int) -> tuple[np.ndarray, int]:
+        """Memory that no other call has meanwhile, and the address of its use."""
         fixed, dynamic = self.scratch
         size = fixed + dynamic * length + 128
         try:
@@ -418,11 +451,7 @@ class MachineCode:
             memory = np.empty(size, np.uint8)
         if memory.nbytes < size:
             memory = np.empty(size, np.uint8)
-        begin = -(-place_of(memory) // 64) * 64
-        try:
-            yield begin, begin + fixed
-        finally:
-            self._free.append(memory)
+        return memory, -(-place_of(memory) // 64) * 64
 
 
 def arrived(cpu: str, version: str, parts: tuple, lengths: set[int | None]) -> MachineCode:

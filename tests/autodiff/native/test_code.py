@@ -67,6 +67,17 @@ def test_functions_of_entries(name):
     require_near(entries_call(fun, x).one([x]), [fun(x)])
 
 
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5, -1.0, -0.5, 1.0 / 3.0])
+def test_a_constant_has_the_bits_of_an_input(exponent):
+    x = RANDOM.random(1000) + 0.1
+    inputs = [NumpyCall(None, (), {}, x)]
+    call = NumpyCall(np.power, (inputs[0], exponent), {}, x**exponent)
+    (fixed,) = compiled(CallList(inputs, [call], [call], 1, 0)).one([x])
+    (free,) = entries_call(np.power, x, np.float64(exponent)).one([x, np.float64(exponent)])
+    np.testing.assert_array_equal(fixed, free)
+    require_near([fixed], [x**exponent])
+
+
 @pytest.mark.parametrize("fun", [np.add, np.subtract, np.multiply, np.divide, np.maximum])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 1), (3, 7), (2, 3, 7)])
 def test_operands_of_all_shapes(fun, shape):
