@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import llvmlite
-import llvmlite.binding as llvm
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 
 from daskgrad.autodiff.native import forms_arrays, forms_entries, forms_linear, forms_loops
@@ -91,7 +91,7 @@ class Kind(NamedTuple):
 
     python: Any
     type: str
-    shape: tuple[int | None, ...]
+    shape: tuple[Any, ...]
 
 
 def compiled(calls: CallList, varying: Sequence[int] = ()) -> "MachineCode":
@@ -571,7 +571,7 @@ def back_to_numpy(back: Callback) -> Any:
             places = (ctypes.c_void_p * count).from_address(table)
             values = []
             for (shape, dtype, kind), at in zip(back.operands, places, strict=False):
-                x = memory(at, shape, np.dtype(dtype))
+                x = memory(at or 0, shape, np.dtype(dtype))
                 x.flags.writeable = False
                 values.append(x if issubclass(kind, np.ndarray) else kind(x[()]))
             pick = lambda place: values[place.number]  # noqa: E731
@@ -582,7 +582,7 @@ def back_to_numpy(back: Callback) -> Any:
             for x, (shape, dtype), at in zip(made, results, places[len(values) :], strict=True):
                 if np.shape(x) != shape or np.result_type(x) != dtype:
                     return 1
-                memory(at, shape, dtype)[...] = x
+                memory(at or 0, shape, dtype)[...] = x
         except Exception:  # the program runs the call again, and raises it
             return 1
         return 0
@@ -592,4 +592,5 @@ def back_to_numpy(back: Callback) -> Any:
 
 def memory(at: int, shape: tuple, dtype: np.dtype) -> np.ndarray:
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(at), dtype).reshape(shape)
+    held: Any = (ctypes.c_char * size).from_address(at)
+    return np.frombuffer(held, dtype).reshape(shape)

@@ -232,10 +232,10 @@ class TextWriter:
 
     # ----------------------------------------------------------------------------------- memory
 
-    def dims(self, shape: Sequence[int]) -> tuple[Length, ...]:
+    def dims(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(["%n" if size == self.symbol else size for size in shape])
 
-    def shape_of(self, call: Any) -> tuple[Length, ...]:
+    def shape_of(self, call: Any) -> tuple[Any, ...]:
         return self.dims(np.shape(call.value))
 
     def size(self, shape: Sequence[Length]) -> Length:
