@@ -36,6 +36,7 @@ ENOUGH = {  # programs in short and at length; of what there must be enough, wha
     "references": (20, 300, lambda n: 70 * n["changes"] > 4 * n["calls"]),
     "objectives": (30, 500, lambda n: min(map(n.__getitem__, COMPILED)) > 0.28 * n.total()),
     "sums": (10, 300, lambda n: True),
+    "machine": (20, 5000, lambda n: n["compared"] + n["same bits"] > n["unwritable"]),
 }
 
 

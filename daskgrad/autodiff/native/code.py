@@ -11,26 +11,25 @@ import hashlib
 import itertools
 import platform
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import llvmlite
-import llvmlite.binding as llvm
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 
 from daskgrad.autodiff.native import forms_arrays, forms_entries, forms_linear, forms_loops
-from daskgrad.autodiff.native.helpers import HELPERS, flags
-from daskgrad.autodiff.native.linear_addresses import address_of
+from daskgrad.autodiff.native.addresses import address_of
+from daskgrad.autodiff.native.sums import HELPERS, flags
 from daskgrad.autodiff.native.writer import (
     DIVERGED,
     SIZES,
     Callback,
     Place,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     type_of,
 )
 from daskgrad.autodiff.programs.calls import CallList, mapped, value_of
@@ -88,11 +87,11 @@ Column = Shared | Stacked | Separate
 
 
 class Kind(NamedTuple):
-    """Of an input or output: its Python type, LLVM's type, and its shape; ``None`` is any length."""
+    """The Python type, LLVM's type and the shape of an input or output; ``None`` is any length."""
 
     python: Any
     type: str
-    shape: tuple[int | None, ...]
+    shape: tuple[Any, ...]
 
 
 def compiled(calls: CallList, varying: Sequence[int] = ()) -> "MachineCode":
@@ -233,7 +232,7 @@ def block_of(
     addresses."""
     body = TextWriter()
     args = []
-    for n, name in enumerate(names):
+    for n in range(len(names)):
         step = body.put(f"load i64, ptr {body.moved('%steps', n, 'i64')}")
         column = body.put(f"load ptr, ptr {body.moved('%ins', n, 'ptr')}")
         offset = body.put(f"mul i64 {step}, %i")
@@ -254,6 +253,7 @@ def block_of(
         )
     for n in range(len(w.table)):
         args.append("ptr " + body.put(f"load ptr, ptr {body.moved('%table', n, 'ptr')}"))
+    params = ", ".join([*args, "ptr %scratch", "ptr %any", "ptr %marks", "i64 %n"])
     return [
         "define void @block(i64 %count, ptr %ins, ptr %steps, ptr %outs, ptr %scratch, ptr %any,"
         " ptr %all, ptr %sizes, ptr %table) {",
@@ -271,7 +271,7 @@ def block_of(
         "  %after = add i64 %first, %n",
         "  %marks = getelementptr i64, ptr %all, i64 %i",
         *body.lines,
-        f"  call void @item({', '.join([*args, 'ptr %scratch', 'ptr %any', 'ptr %marks', 'i64 %n'])})",
+        f"  call void @item({params})",
         "  call void @keep_flags(ptr %marks)",
         "  call void @clear_flags()",
         "  %next = add i64 %i, 1",
@@ -338,6 +338,7 @@ class MachineCode:
             back_to_numpy(thing) if isinstance(thing, Callback) else thing for thing in self.table
         ]
         self._table = np.array([*map(address, self._held), 0], np.int64)
+        self._zeros = np.zeros(len(self.inputs) + 1, np.int64)  # steps of inputs, and a length
         self._free: deque[np.ndarray] = deque()  # scratch of calls that have ended
 
     def __reduce__(self) -> tuple:
@@ -357,10 +358,41 @@ class MachineCode:
 
     def one(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for one item, as the list's values are."""
-        outputs = self.block(1, [Shared(x) for x in inputs])
+        held = []
+        for x, kind in zip(inputs, self.inputs, strict=True):
+            array = as_input(x, DTYPES[kind.type])
+            if array.shape != kind.shape:  # of any length, or an error
+                rows = self.block(1, [Shared(part) for part in inputs])
+                pairs = zip(rows, self.outputs, strict=True)
+                return self._as_values(
+                    [x if k is None or None in k.shape else x[0] for x, k in pairs]
+                )
+            held.append(array)
+        results = [None if k is None else np.empty(k.shape, DTYPES[k.type]) for k in self.outputs]
+        outs = [place_of(x) for x in results if x is not None]
+        words = np.array([*map(place_of, held), *outs, 0], np.int64)  # the last one has the marks
+        begin, zeros = place_of(words), place_of(self._zeros)
+        memory, scratch = self._scratch(0)
+        try:
+            places = (
+                begin,
+                zeros,
+                begin + 8 * len(held),
+                scratch,
+                scratch,
+                begin + 8 * len(words) - 8,
+            )
+            self._function(1, *places, zeros, place_of(self._table))
+        finally:
+            self._free.append(memory)
+        if words[-1]:
+            raise DivergedItems([0]) if words[-1] & DIVERGED else Flagged([0])
+        return self._as_values(results)
+
+    def _as_values(self, results: Sequence[Any]) -> list[Any]:
         return [
-            None if kind is None else as_python(kind, rows[0] if None not in kind.shape else rows)
-            for kind, rows in zip(self.outputs, outputs, strict=True)
+            None if kind is None else as_python(kind, x)
+            for kind, x in zip(self.outputs, results, strict=True)
         ]
 
     def block(
@@ -370,20 +402,23 @@ class MachineCode:
         arrays for them. Raises ``Diverged`` if a guard fails, else ``Flagged``."""
         reading = Reading(self, count, columns)
         results = self._results(count, reading.lengths, outputs)
-        outs = np.array([x.ctypes.data for x in results if x is not None] or [0], np.int64)
+        outs = np.array([place_of(x) for x in results if x is not None] or [0], np.int64)
         marks = np.zeros(count, np.int64)
-        with self._scratch(int(reading.lengths.max(initial=0))) as (scratch, dynamic):
+        memory, scratch = self._scratch(int(reading.lengths.max(initial=0)))
+        try:
             self._function(
                 count,
-                reading.addresses.ctypes.data,
-                reading.steps.ctypes.data,
-                outs.ctypes.data,
+                place_of(reading.addresses),
+                place_of(reading.steps),
+                place_of(outs),
                 scratch,
-                dynamic,
-                marks.ctypes.data,
-                reading.lengths.ctypes.data,
-                self._table.ctypes.data,
+                scratch + self.scratch[0],
+                place_of(marks),
+                place_of(reading.lengths),
+                place_of(self._table),
             )
+        finally:
+            self._free.append(memory)
         if marks.any():
             diverged = np.flatnonzero(marks & DIVERGED).tolist()
             if diverged:
@@ -406,9 +441,8 @@ class MachineCode:
             results.append(x)
         return results
 
-    @contextmanager
-    def _scratch(self, length: int) -> Iterator[tuple[int, int]]:
-        """Memory that no other call has meanwhile."""
+    def _scratch(self, length: int) -> tuple[np.ndarray, int]:
+        """Memory that no other call has meanwhile, and the address of its use."""
         fixed, dynamic = self.scratch
         size = fixed + dynamic * length + 128
         try:
@@ -417,11 +451,7 @@ class MachineCode:
             memory = np.empty(size, np.uint8)
         if memory.nbytes < size:
             memory = np.empty(size, np.uint8)
-        begin = -(-memory.ctypes.data // 64) * 64
-        try:
-            yield begin, begin + fixed
-        finally:
-            self._free.append(memory)
+        return memory, -(-place_of(memory) // 64) * 64
 
 
 def arrived(cpu: str, version: str, parts: tuple, lengths: set[int | None]) -> MachineCode:
@@ -467,7 +497,7 @@ class Reading:
             if None in kind.shape:
                 self._set_lengths(np.full(count, shape[0], np.int64))
             self.held.append(x)
-            self.addresses[n] = x.ctypes.data
+            self.addresses[n] = place_of(x)
             self.steps[n] = x.strides[0] if is_rows and count > 1 else 0
         unknown = {*self.lengths.tolist()} - code.lengths if code.varying else set()
         if unknown:
@@ -481,19 +511,24 @@ class Reading:
             x = as_input(array, dtype)
             require(kind, x.shape, n)
             items.append(x)
-            places.append(x.__array_interface__["data"][0])
+            places.append(place_of(x))
             if None in kind.shape:
                 lengths.append(x.shape[0])
         if lengths:
             self._set_lengths(np.array(lengths, np.int64))
         table = np.array(places, np.int64)
         self.held += (items, table)
-        self.addresses[n], self.steps[n] = table.ctypes.data, -1
+        self.addresses[n], self.steps[n] = place_of(table), -1
 
     def _set_lengths(self, lengths: np.ndarray) -> None:
         if self._is_set and not (lengths == self.lengths).all():
             raise ValueError("the arrays of an item differ in length")
         self.lengths, self._is_set = lengths, True
+
+
+def place_of(array: np.ndarray) -> int:
+    """The address of an array's data; ``ctypes.data`` takes several times as long."""
+    return array.__array_interface__["data"][0]
 
 
 def as_input(x: Any, dtype: np.dtype) -> np.ndarray:
@@ -519,7 +554,7 @@ def require(kind: Kind, shape: tuple[int, ...], n: int) -> None:
 
 def address(thing: Any) -> int:
     if isinstance(thing, np.ndarray):
-        return thing.ctypes.data
+        return place_of(thing)
     if isinstance(thing, tuple):
         return address_of(*thing)
     return ctypes.cast(thing, ctypes.c_void_p).value or 0
@@ -536,7 +571,7 @@ def back_to_numpy(back: Callback) -> Any:
             places = (ctypes.c_void_p * count).from_address(table)
             values = []
             for (shape, dtype, kind), at in zip(back.operands, places, strict=False):
-                x = memory(at, shape, np.dtype(dtype))
+                x = memory(at or 0, shape, np.dtype(dtype))
                 x.flags.writeable = False
                 values.append(x if issubclass(kind, np.ndarray) else kind(x[()]))
             pick = lambda place: values[place.number]  # noqa: E731
@@ -547,7 +582,7 @@ def back_to_numpy(back: Callback) -> Any:
             for x, (shape, dtype), at in zip(made, results, places[len(values) :], strict=True):
                 if np.shape(x) != shape or np.result_type(x) != dtype:
                     return 1
-                memory(at, shape, dtype)[...] = x
+                memory(at or 0, shape, dtype)[...] = x
         except Exception:  # the program runs the call again, and raises it
             return 1
         return 0
@@ -557,4 +592,5 @@ def back_to_numpy(back: Callback) -> Any:
 
 def memory(at: int, shape: tuple, dtype: np.dtype) -> np.ndarray:
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(at), dtype).reshape(shape)
+    held: Any = (ctypes.c_char * size).from_address(at)
+    return np.frombuffer(held, dtype).reshape(shape)

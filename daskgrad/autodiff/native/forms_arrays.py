@@ -12,9 +12,9 @@ from daskgrad.autodiff.native.writer import (
     FAILED,
     NO_CALLBACKS,
     Length,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     form,
     name_of,
     type_of,
@@ -167,18 +167,21 @@ def places_of(w: TextWriter, x: Value, index: Any) -> tuple[tuple, Callable[[Ind
         parts[n : n + 1] = [slice(None)] * (len(x.shape) - taken)
     parts += [slice(None)] * (len(x.shape) - len([part for part in parts if part is not None]))
     arrays = [
-        n for n, part in enumerate(parts) if not (part is None or isinstance(part, slice | SlicedAxis))
+        n
+        for n, part in enumerate(parts)
+        if not (part is None or isinstance(part, slice | SlicedAxis))
     ]
     is_view = all([isinstance(parts[n], int | np.integer) for n in arrays])
     is_view &= not any([isinstance(parts[n], bool | np.bool_) for n in arrays])
     if not is_view and arrays != list(range(arrays[0], arrays[-1] + 1)):
         raise Unwritable("an index of parts that are not together")
-    operands: dict[int, Value] = {} if is_view else {n: places(w, parts[n]) for n in arrays}
-    shapes = {value.shape for value in operands.values() if value.shape}
+    operands: dict[int, Any] = {} if is_view else {n: places(w, parts[n]) for n in arrays}
+    shapes: set[Any] = {value.shape for value in operands.values() if value.shape}
     if len(shapes) > 1 and not all([isinstance(n, int) for n in chain(*shapes)]):
         raise Unwritable("indices of any length and of others")
     common = np.broadcast_shapes(*shapes) if len(shapes) != 1 else next(iter(shapes))
-    shape, axes, offset, axis = list[Length](), [], 0, 0  # type: ignore[var-annotated]
+    shape, axes, axis = list[Length](), list[tuple[int, Length]](), 0
+    offset: Length = 0
     for n, part in enumerate(parts):
         if n in operands and n == arrays[0]:
             first = len(shape)
@@ -198,12 +201,12 @@ def places_of(w: TextWriter, x: Value, index: Any) -> tuple[tuple, Callable[[Ind
             shape.append(count)
             axes.append((len(shape) - 1, w.times(step, stride)))
         elif n not in operands:
-            place = (
+            place: Length = (
                 int(part) % length if isinstance(length, int) else fixed_place(w, int(part), length)
             )
             offset = w.plus(offset, w.times(place, stride))
         else:
-            operands[n] = operands[n], length, stride  # type: ignore[assignment]
+            operands[n] = operands[n], length, stride
     base = w.moved(x.at, offset, x.type)
     if not operands:
         strides = [step for _, step in axes]
@@ -211,13 +214,13 @@ def places_of(w: TextWriter, x: Value, index: Any) -> tuple[tuple, Callable[[Ind
         return view.shape, lambda n: w.address(view, n), view
 
     def at(index: Index) -> str:
-        offset: Length = 0
+        far: Length = 0
         for n, step in axes:
-            offset = w.plus(offset, w.times(index[n], step))
-        for value, length, stride in operands.values():  # type: ignore[misc]
+            far = w.plus(far, w.times(index[n], step))
+        for value, length, stride in operands.values():
             place = checked(w, w.entry_as(value, "i64", index[first : first + len(common)]), length)
-            offset = w.plus(offset, w.times(place, stride))
-        return w.moved(base, offset, x.type)
+            far = w.plus(far, w.times(place, stride))
+        return w.moved(base, far, x.type)
 
     return tuple(shape), at, None
 

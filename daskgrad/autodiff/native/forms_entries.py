@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 from autograd.numpy import numpy_wrapper
 
-from daskgrad.autodiff.native.writer import ENTRIES, OF_FIRST, EntryForm, Unwritable, TextWriter, number
+from daskgrad.autodiff.native.writer import (
+    ENTRIES,
+    OF_FIRST,
+    EntryForm,
+    TextWriter,
+    Unwritable,
+    number,
+)
 from daskgrad.autodiff.rules.math_elementwise import pull_chosen, share
 
 Args = Sequence[tuple[str, str]]  # registers and their types

@@ -9,7 +9,7 @@ from autograd.scipy import special, stats
 
 from daskgrad.autodiff.native.forms_arrays import axes_of
 from daskgrad.autodiff.native.forms_entries import density, entry
-from daskgrad.autodiff.native.writer import FAILED, Unwritable, Value, TextWriter, form
+from daskgrad.autodiff.native.writer import FAILED, TextWriter, Unwritable, Value, form
 from daskgrad.autodiff.programs import density_calls, kernels, special_calls
 from daskgrad.autodiff.programs.calls import NumpyCall, value_of
 
@@ -148,9 +148,8 @@ def log_of_sum(w: TextWriter, call: NumpyCall) -> Value:
         with w.loops([x.shape[n] for n in axes]) as inner:
             number, old = entry_at(index, inner), w.put(f"load double, ptr {most}")
             is_more = w.put(f"fcmp ule double {old}, {number}")
-            w.do(
-                f"store double {w.put(f'select i1 {is_more}, double {number}, double {old}')}, ptr {most}"
-            )
+            larger = w.put(f"select i1 {is_more}, double {number}, double {old}")
+            w.do(f"store double {larger}, ptr {most}")
         top = w.put(f"load double, ptr {most}")
         is_finite = w.put(f"fcmp one double {w.call('llvm.fabs.f64', top)}, 0x7FF0000000000000")
         w.mark(FAILED, w.put(f"xor i1 {is_finite}, true"))

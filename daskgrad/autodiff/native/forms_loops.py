@@ -10,9 +10,9 @@ from daskgrad.autodiff.native.forms_arrays import SlicedAxis
 from daskgrad.autodiff.native.writer import (
     NO_CALLBACKS,
     Length,
+    TextWriter,
     Unwritable,
     Value,
-    TextWriter,
     form,
     type_of,
 )
@@ -78,11 +78,9 @@ def template(w: TextWriter, values: list) -> Kept:
     return Kept(w, "", size, len(values), type_of(first), np.shape(first))
 
 
-def copy_kept(source: Any, out: Any) -> None:
+def copy_kept(source: Any, out: Kept) -> None:
     """Copies the values of turns, or one of them."""
-    w = out.w if isinstance(out, Kept) else None
-    if isinstance(out, Value):
-        raise Unwritable("values of turns go into one")
+    w = out.w
     if not isinstance(source, Kept) or source.count != out.count:
         raise Unwritable("values of turns that are not in one piece")
     with w.loop(out.count) as turn:

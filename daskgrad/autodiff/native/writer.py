@@ -161,11 +161,13 @@ class TextWriter:
         return reg
 
     def call(self, name: str, *regs: str, type: str = "double") -> str:
-        """A function of libm, or of LLVM's, of numbers."""
-        self.declared.add(
-            f"{type} @{name}({', '.join([type] * len(regs))}) willreturn memory(none)"
-        )
-        return self.put(f"call {type} @{name}({', '.join([f'{type} {reg}' for reg in regs])})")
+        """A function of libm, or of LLVM's, of numbers. LLVM may put nothing in place of libm's, so
+        that a constant has the bits of an input."""
+        known = "" if name.startswith("llvm.") else " nobuiltin"
+        kinds = ", ".join([type] * len(regs))
+        self.declared.add(f"{type} @{name}({kinds}) willreturn memory(none){known}")
+        args = ", ".join([f"{type} {reg}" for reg in regs])
+        return self.put(f"call {type} @{name}({args}){known}")
 
     @contextmanager
     def loop(self, count: Length) -> Iterator[Length]:
@@ -230,10 +232,10 @@ class TextWriter:
 
     # ----------------------------------------------------------------------------------- memory
 
-    def dims(self, shape: Sequence[int]) -> tuple[Length, ...]:
+    def dims(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(["%n" if size == self.symbol else size for size in shape])
 
-    def shape_of(self, call: Any) -> tuple[Length, ...]:
+    def shape_of(self, call: Any) -> tuple[Any, ...]:
         return self.dims(np.shape(call.value))
 
     def size(self, shape: Sequence[Length]) -> Length:

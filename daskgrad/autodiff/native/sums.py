@@ -121,7 +121,8 @@ def helper(name: str, operands: str, count: int, of: Callable) -> str:
         params = ", ".join([f"ptr %{x}, i64 %s{x}" for x in operands])
         body = [*w.entry, *w.lines, f"  ret double {result}", "}"]
         inline = "alwaysinline" if one else "noinline"
-        head = f"define internal double @{name}_{'near' if one else 'far'}({params}, i64 %n) {inline} {{"
+        full_name = f"{name}_{'near' if one else 'far'}"
+        head = f"define internal double @{full_name}({params}, i64 %n) {inline} {{"
         texts.append("\n".join([head, "entry:", *body]))
     tests = [f"  %is{x} = icmp eq i64 %s{x}, 1" for x in operands]
     both = "%isa" if len(operands) == 1 else "%both"
