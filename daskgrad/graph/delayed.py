@@ -74,8 +74,9 @@ def delayed(
         if a call is repeated often, and the model's code is plainly a function of its arguments
         alone; ``True``: the user vouches for that; ``False``: never; "native": the user vouches,
         and the calls become machine code, which has other bits (``docs/native.md``).
-        ``daskgrad.compile`` in ``dask.config`` changes the meaning of "auto". Calls are compared with the model now and
-        then; ``dg.explain`` tells the state of a model (see ``docs/backends.md``).
+        ``daskgrad.compile`` in ``dask.config`` changes the meaning of "auto". Calls are compared
+        with the model now and then; ``dg.explain`` tells the state of a model (see
+        ``docs/backends.md``).
     gradient:
         whether ``fun`` returns a pair (value, gradient), as SciPy's ``jac=True`` functions do. The
         value is one real number. The gradient of a function of one positional argument is in that

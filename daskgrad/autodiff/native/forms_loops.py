@@ -34,7 +34,7 @@ class Kept:
     root: str = ""
 
     def place(self, turn: Length) -> Any:
-        """Where the value of a turn is."""
+        """The address of the value of a turn."""
         w = self.w
         at = w.moved(self.at, w.times(turn, self.step), self.type)
         if self.inner is not None:
@@ -186,7 +186,7 @@ def carry(w: TextWriter, nexts: list[Value], params: list[Value]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What ``of_turn`` gives of each turn."""
+    """Results of ``of_turn``, turn by turn."""
 
     of_turn: Callable[[Length], Any]
 

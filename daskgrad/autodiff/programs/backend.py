@@ -59,9 +59,7 @@ class CompiledModel:
         return self.fun(*args, **kwargs)
 
 
-def prepare(
-    fun: Any, is_vouched: bool = True, kind: type[Programs] = Programs
-) -> CompiledModel:
+def prepare(fun: Any, is_vouched: bool = True, kind: type[Programs] = Programs) -> CompiledModel:
     """The function of a model with its programs, some of them from earlier calls."""
     if type(fun) is CompiledModel:
         return fun

@@ -154,8 +154,8 @@ def test_batches_serve_ways_that_many_items_take(taped, monkeypatch):
     monkeypatch.setattr(blocks, "SERVED", 16)
     items = patients(12)
     items += [Patient([0.0, 1.0], np.full(STEPS, 0.1 * number)) for number in range(40)]
-    batches, plain = [], blocks.make_batch
-    monkeypatch.setattr(blocks, "make_batch", lambda *args: batches.append(args) or plain(*args))
+    batches, plain = [], store.make_batch
+    monkeypatch.setattr(store, "make_batch", lambda *args: batches.append(args) or plain(*args))
     numbers = evaluations(sums_of(new_loss(), items), taped, 60)
     assert sum(numbers[-10:]) <= 10
     assert batches
