@@ -62,9 +62,8 @@ def plain(fun, *args):
     return dg.value_and_grad(dg.delayed(fun, compile=False))(*args)
 
 
-@pytest.fixture
-def marked(monkeypatch):
-    """Machine code of this process answers a little more than the tape, so that it shows."""
+def mark(put=setattr):
+    """Has machine code of this process answer a little more than the tape, so that it shows."""
     forward, rows = NativeProgram.forward, NativeProgram.rows
 
     def more(values):
@@ -74,8 +73,13 @@ def marked(monkeypatch):
         outputs, residuals = forward(self, *inputs)
         return more(outputs), tuple(more(residuals)) if self.has_gradient else residuals
 
-    monkeypatch.setattr(NativeProgram, "forward", one)
-    monkeypatch.setattr(NativeProgram, "rows", lambda *args: more(rows(*args)))
+    put(NativeProgram, "forward", one)
+    put(NativeProgram, "rows", lambda *args: more(rows(*args)))
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    mark(monkeypatch.setattr)
 
 
 @pytest.mark.usefixtures("marked")
@@ -118,16 +122,23 @@ def test_ways_have_the_same_bits_in_any_order():
     assert one == other[::-1]
 
 
+@pytest.mark.usefixtures("marked")
 def test_workers_and_their_replacements_have_the_same_bits(frail_cluster):
     expected = bits(result(grainsize=30))
     with client_of(frail_cluster) as client, dask.config.set({"daskgrad.inline.seconds": 0}):
+        client.restart()  # processes without marks
         whole_again(client)
+        before = {*client.run(mark)}
         assert bits(result(grainsize=30)) == expected
-        kill(client, next(iter(client.ncores())))
+        kill(client, next(iter(before)))
         whole_again(client)
+        replacements = [*{*client.ncores()} - before]
+        assert replacements
+        client.run(mark, workers=replacements)
         assert bits(result(grainsize=30)) == expected
         placed = dg.place(ITEMS)
         assert bits(result(items=placed)) == expected
+        client.restart()  # other tests' workers have no marks
 
 
 @pytest.mark.usefixtures("marked")
