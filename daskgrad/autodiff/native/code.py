@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import llvmlite  # type: ignore[import-untyped]
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import llvmlite
+import llvmlite.binding as llvm
 import numpy as np
 
 from daskgrad.autodiff.native import forms_arrays, forms_entries, forms_linear, forms_loops
