@@ -85,11 +85,9 @@ def laplace(joint: Callable, effects: Any) -> Callable:
 
     @functools.wraps(joint)
     def marginal(*args: Any) -> Any:
-        def density_of(others: Sequence[Any]) -> Callable:
-            return lambda b: joint(b if start.ndim else b[0], *others)
-
-        density = density_of(args)
-        b = mode(density_of(map_leaves(value, args)), np.atleast_1d(start))
+        density = of_effects(joint, args, start.ndim)
+        plain = of_effects(joint, map_leaves(value, args), start.ndim)
+        b = mode(plain, np.atleast_1d(start))
         for _ in range(2):  # whose derivatives are the mode's, in first and second order
             slope, hessian = gradient_and_hessian(density, b)
             b = b - np.linalg.solve(hessian, slope)
@@ -110,6 +108,10 @@ def laplace(joint: Callable, effects: Any) -> Callable:
         return density(b) + 0.5 * len(eigenvalues) * np.log(2.0 * np.pi) - half
 
     return marginal
+
+
+def of_effects(joint: Callable, args: Sequence[Any], axes: int) -> Callable:
+    return lambda b: joint(b if axes else b[0], *args)
 
 
 def mode(density: Callable, b: Any) -> Any:

@@ -73,16 +73,16 @@ def test_derivatives_are_those_of_the_value():
 
 
 def test_programs_and_batches_have_the_bits_of_the_model():
-    plain = dg.delayed(dg.laplace(poisson, np.zeros(2)), compile=False)
-    compiled, on_tape = [
-        dg.value_and_grad(total),
-        dg.value_and_grad(lambda p: dg.map_sum(plain, COUNTS, p)),
-    ]
+    marginal = dg.laplace(poisson, np.zeros(2))
+    plain = dg.delayed(marginal, compile=False)
+    compiled = dg.value_and_grad(lambda p: dg.map_sum(marginal, COUNTS, p))
+    on_tape = dg.value_and_grad(lambda p: dg.map_sum(plain, COUNTS, p))
     with dask.config.set(scheduler="sync"):
         for number in range(6):
             p = P + 0.01 * number
             for result, expected in zip(compiled(p), on_tape(p), strict=True):
                 assert_array_equal(result, expected)
+    assert dg.explain(marginal, COUNTS[0], P).startswith("'poisson' is compiled to")
 
 
 def test_a_value_has_the_same_bits_at_each_call_and_on_each_scheduler():
