@@ -186,7 +186,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
     others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
         frozenset(attributes).union(*map(implicit, bodies)),
-        paths_in(bodies, GLOBALS),
+        paths_in(bodies, (*GLOBALS, "STORE_GLOBAL")),
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
         next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
