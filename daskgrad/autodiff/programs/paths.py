@@ -92,7 +92,6 @@ def kind_of_module(name: Any) -> str:
     if not isinstance(name, str):
         return USERS
     first = name.split(".")[0]
-    # a model has no object of pandas but tables, which refuse whatever runs code of others
-    if is_lasting(name) or first == "pandas" or first.startswith("namedtuple_"):
+    if is_lasting(name) or first.startswith("namedtuple_"):
         return OTHERS
     return SHARED if first in MACHINERY else USERS
