@@ -139,6 +139,29 @@ def test_an_item_without_a_mode_is_named():
         dg.value_and_grad(straight)(P)
 
 
+def test_an_effect_that_does_not_matter_is_told_of():
+    marginal = dg.delayed(dg.laplace(parabola, np.zeros(2)))
+    with pytest.raises(np.linalg.LinAlgError, match=r"'parabola' by its effects .* fewer of them"):
+        dg.value_and_grad(marginal, 1)(COUNTS[0], P)
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.3, 0.7, 3.3])
+def test_effects_that_data_do_not_tell_apart_have_no_mode(slope):
+    def density(b, y, p):
+        return -0.5 * np.sum((y - p[0] - b[0] - slope * b[1]) ** 2)
+
+    with pytest.raises(np.linalg.LinAlgError, match="not negative definite"):
+        dg.value_and_grad(dg.delayed(dg.laplace(density, np.zeros(2))), 1)(COUNTS[0], P)
+
+
+def test_a_density_is_a_number():
+    marginal = dg.delayed(dg.laplace(lambda b, y: -((y - b) ** 2), np.zeros(1)))
+    with pytest.raises(
+        TypeError, match=r"laplace's '<lambda>' must return a number.* float64\[3\]"
+    ):
+        dg.value_and_grad(marginal)(COUNTS[0])
+
+
 def test_a_search_that_does_not_end_at_a_mode_is_an_error(monkeypatch):
     monkeypatch.setattr(laplace, "ROUNDS", 2)
     far = dg.delayed(dg.laplace(FAR["a long way"], np.zeros(1)))
