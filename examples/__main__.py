@@ -18,6 +18,7 @@ EXAMPLES = {  # name -> its options in short, and libraries beyond those of the 
     "schools": (["--schools", "200"], []),
     "external_solver": (["--cells", "24", "--cases", "12"], []),
     "newton": ([], []),
+    "pharmacokinetics": (["--quick"], ["nutpie"]),
     "certified_fits": (["--quick"], []),
     "words": (["--quick"], []),
     "slide": (["--quick"], []),

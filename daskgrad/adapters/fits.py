@@ -31,11 +31,20 @@ class Fit:
     ``warnings``: all that speaks against it.
 
     Standard errors are made when they are first asked for, as ``flat.covariance`` does: with a
-    product with the Hessian for each entry. They are not for a constraint that is active.
+    product with the Hessian for each entry. There are none, ``nan``, if a constraint is active or
+    an equality, and for a robust ``loss``.
     """
 
-    def __init__(self, problem: Any, result: Any, method: str, bounds: Any, seconds: float):
-        self._problem, self._bounds = problem, bounds
+    def __init__(
+        self,
+        problem: Any,
+        result: Any,
+        method: str,
+        bounds: Any,
+        seconds: float,
+        obstacle: str | None,
+    ):
+        self._problem, self._bounds, self._obstacle = problem, bounds, obstacle
         self.result, self.method, self.seconds = result, method, seconds
         self.names: list[str] = problem.names
         if not result.success:
@@ -88,13 +97,15 @@ class Fit:
     def _computed(self) -> tuple[np.ndarray, float, float]:
         """The covariance, the norm of the gradient, and the distance to the minimum."""
         problem, x, free = self._problem, self.result.x, ~self.at_bound
-        slope = problem.slope(x)[free]
+        slope = problem.slope(self.result)[free]
         norm, count = float(np.linalg.norm(slope)), len(x)
         covariance = np.full((count, count), np.nan)
         if not free.all():
             names = ", ".join([self.names[n] for n in np.flatnonzero(~free)])
             self._warn(f"at a bound, and without a standard error: {names}")
-        if not free.any():
+        if self._obstacle:
+            self._warn(f"no standard errors: {self._obstacle}")
+        if self._obstacle or not free.any():
             return covariance, norm, np.nan
         try:
             inner, message = problem.free_covariance(x, free)
@@ -276,9 +287,9 @@ class Minimum:
 
     def run(self, x0: np.ndarray, method: str | None, bounds: Any, **options: Any) -> Fit:
         optimize = imported("scipy.optimize", "scipy", "the optimisers are SciPy's")
+        constraints = [*np.atleast_1d(options.get("constraints", ()))]
         if method is None:
-            constrained = len(np.atleast_1d(options.get("constraints", ())))
-            method = "SLSQP" if constrained else "BFGS" if bounds is None else "L-BFGS-B"
+            method = "SLSQP" if constraints else "BFGS" if bounds is None else "L-BFGS-B"
         if method.lower() in WITH_PRODUCTS:
             options = {"hessp": self._flat.hessp, **options}
         elif method.lower() in WITH_HESSIANS:
@@ -286,13 +297,15 @@ class Minimum:
         options |= {"method": method, "bounds": bounds}
         begin = clock.seconds()
         result = optimize.minimize(self._flat, x0, jac=True, **options)
-        return Fit(self, result, method, bounds, clock.seconds() - begin)
+        is_equality = any(map(holds_an_equality, constraints))
+        obstacle = "they are not for constraints that are equalities" if is_equality else None
+        return Fit(self, result, method, bounds, clock.seconds() - begin, obstacle)
 
     def least(self, result: Any) -> float:
         return float(result.fun)
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
-        return self._flat(x)[1]
+    def slope(self, result: Any) -> np.ndarray:
+        return self._flat(result.x)[1]
 
     def variance(self, x: np.ndarray) -> float:
         return 1.0
@@ -327,6 +340,12 @@ WITH_PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
 WITH_HESSIANS = ("dogleg", "trust-exact")
 
 
+def holds_an_equality(constraint: Any) -> bool:
+    if isinstance(constraint, dict):
+        return constraint["type"].lower() == "eq"
+    return bool(np.any(np.equal(constraint.lb, constraint.ub)))
+
+
 class LeastSquares:
     """Residuals, whose sum of squares is minimised."""
 
@@ -343,13 +362,15 @@ class LeastSquares:
         limits = {} if bounds is None else {"bounds": bounds}
         begin = clock.seconds()
         result = optimize.least_squares(self._flat, x0, **limits, **options)
-        return Fit(self, result, options["method"], bounds, clock.seconds() - begin)
+        is_robust = options.get("loss", "linear") != "linear"
+        obstacle = "they are for loss='linear'" if is_robust else None
+        return Fit(self, result, options["method"], bounds, clock.seconds() - begin, obstacle)
 
     def least(self, result: Any) -> float:
         return float(result.cost)
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
-        return self._flat.jacobian(x).T @ self._flat(x)
+    def slope(self, result: Any) -> np.ndarray:
+        return result.grad
 
     def variance(self, x: np.ndarray) -> float:
         residuals = self._flat(x)

@@ -139,6 +139,35 @@ def test_constraints_are_scipys(kind, scale):
         assert np.all(np.isnan(fit.errors))
 
 
+EQUALITIES = {
+    "a dict": lambda g: {"type": "eq", "fun": g, "jac": g.jacobian},
+    "NonlinearConstraint": lambda g: [
+        scipy.optimize.NonlinearConstraint(g, 0.0, 0.0, g.jacobian),
+        scipy.optimize.NonlinearConstraint(g, -1.0, 1.0, g.jacobian),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", EQUALITIES)
+def test_an_equality_leaves_no_standard_errors_though_the_minimum_fulfils_it(kind):
+    flat = minimum()
+    total = float(np.sum(flat.fit().estimates))
+    met = flat.residuals(lambda p: p["w"][0] + p["w"][1] - total)
+    fit = flat.fit(constraints=EQUALITIES[kind](met))
+    with pytest.warns(UserWarning, match="not for constraints that are equalities"):
+        assert np.all(np.isnan(fit.errors))
+    with pytest.raises(ValueError, match="equalities"):
+        fit.profile("w[0]")
+
+
+def test_a_robust_loss_leaves_no_standard_errors():
+    fit = least_squares().fit(loss="soft_l1", f_scale=0.1)
+    with pytest.warns(UserWarning, match="they are for loss='linear'"):
+        assert np.all(np.isnan(fit.errors))
+    assert fit.gradient_norm < 1e-3  # of the loss
+    assert np.all(np.isfinite(least_squares().fit(loss="linear").errors))
+
+
 def test_a_profile_of_a_parabola_is_a_straight_line():
     fit = minimum().fit()
     profile = fit.profile("w[1]")

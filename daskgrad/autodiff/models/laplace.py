@@ -14,6 +14,7 @@ from daskgrad.autodiff.values.trees import map_leaves
 ROUNDS = 30  # of Newton's method, of which most are at rest
 QUICK = 0.25  # lengths of steps, in the Hessian's norm, that are not shortened
 AT_REST = 1e-4  # such a length at the mode
+FLAT = 1e-14  # of the largest eigenvalue: less is rounding
 
 
 def laplace(joint: Callable, effects: Any) -> Callable:
@@ -59,7 +60,7 @@ def laplace(joint: Callable, effects: Any) -> Callable:
         if ``joint`` has no maximum near where the search ends: -H is not positive definite, or the
         slope is not zero. The error of a sum names the item.
     TypeError
-        if ``joint`` is no function, or the effects are no real vector.
+        if ``joint`` is no function or returns no number, or the effects are no real vector.
 
     See Also
     --------
@@ -85,21 +86,26 @@ def laplace(joint: Callable, effects: Any) -> Callable:
 
     @functools.wraps(joint)
     def marginal(*args: Any) -> Any:
-        def density_of(others: Sequence[Any]) -> Callable:
-            return lambda b: joint(b if start.ndim else b[0], *others)
-
-        density = density_of(args)
-        b = mode(density_of(map_leaves(value, args)), np.atleast_1d(start))
-        for _ in range(2):  # whose derivatives are the mode's, in first and second order
-            slope, hessian = gradient_and_hessian(density, b)
-            b = b - np.linalg.solve(hessian, slope)
-        slope, hessian = gradient_and_hessian(density, b)
-        eigenvalues = -np.linalg.eigvalsh(value(hessian))
-        if not np.min(eigenvalues) > 0.0:
-            raise np.linalg.LinAlgError(
-                f"the Hessian of {name!r} by its effects is not negative definite where the search "
-                f"for their mode ended; its effects need a prior, another start, or fewer of them"
+        density = of_effects(joint, args, start.ndim)
+        plain = of_effects(joint, map_leaves(value, args), start.ndim)
+        b = np.atleast_1d(start)
+        height = plain(b)
+        if np.shape(height) != ():
+            raise TypeError(
+                f"laplace's {name!r} must return a number, the logarithm of a density; found "
+                f"{describe(height)}"
             )
+        b = mode(plain, b, height)
+        for polish in (True, True, False):  # by which derivatives of two orders are the mode's
+            slope, hessian = gradient_and_hessian(density, b)
+            eigenvalues = np.linalg.eigvalsh(value(hessian))
+            if not np.max(eigenvalues) < FLAT * np.min(eigenvalues):
+                raise np.linalg.LinAlgError(
+                    f"the Hessian of {name!r} by its effects is not negative definite where the "
+                    f"search for their mode ended; its effects need a prior, another start, or "
+                    f"fewer of them"
+                )
+            b = b - np.linalg.solve(hessian, slope) if polish else b
         plain_slope = value(slope)
         if not -plain_slope @ np.linalg.solve(value(hessian), plain_slope) < AT_REST**2:
             raise np.linalg.LinAlgError(
@@ -107,15 +113,18 @@ def laplace(joint: Callable, effects: Any) -> Callable:
                 f"method; begin nearer to it, or scale the effects"
             )
         half = np.sum(np.log(np.diag(np.linalg.cholesky(-hessian))))
-        return density(b) + 0.5 * len(eigenvalues) * np.log(2.0 * np.pi) - half
+        return density(b) + 0.5 * b.size * np.log(2.0 * np.pi) - half
 
     return marginal
 
 
-def mode(density: Callable, b: Any) -> Any:
+def of_effects(joint: Callable, args: Sequence[Any], axes: int) -> Callable:
+    return lambda b: joint(b if axes else b[0], *args)
+
+
+def mode(density: Callable, b: Any, height: Any) -> Any:
     """A maximum by Newton's method with eigenvalues made positive; steps are shortened if they are
     long, or if the density would fall. All calls take the same steps, whatever the data."""
-    height: Any = density(b)
     factor: Any = 1.0
     for _ in range(ROUNDS):
         slope, hessian = gradient_and_hessian(density, b)

@@ -22,13 +22,15 @@ class Path:
 
     ``ran`` has their offsets, and None for all of a function's; it is None if they are unknown.
     ``called``: code that the user's code called, other than Python's own. ``impurity``: why calls
-    on this path may differ, whatever its instructions are.
+    on this path may differ, whatever its instructions are; ``watch``: over the function, if the
+    programs' own is over an equal one.
     """
 
     def __init__(self, is_noted: bool = True) -> None:
         self.ran: Ran | None = None
         self.called: set[types.CodeType] = set()
         self.impurity: str | None = None
+        self.watch: Any = None
         self.is_noted = is_noted
         self._offsets: dict[types.CodeType, set[int]] = {}
         self._notes: dict[types.CodeType, Callable] = {}

@@ -186,7 +186,7 @@ def code_of(code: types.CodeType, bodies: Sequence[Sequence[dis.Instruction]]) -
     others = frozenset([name for name, is_of_new in stores if not is_of_new])
     return Code(
         frozenset(attributes).union(*map(implicit, bodies)),
-        paths_in(bodies, GLOBALS),
+        paths_in(bodies, (*GLOBALS, "STORE_GLOBAL")),
         {name: paths for name, paths in outer.items() if name in code.co_freevars},
         next(filter(None, map(impurity, bodies)), None),
         any([op.opname == "IMPORT_NAME" for op in every]),
@@ -425,6 +425,8 @@ def impurity_of_body(
             is_change = not is_variable or target.argval in outer
         if is_change:
             return f"it assigns or deletes {name!r}, which is not a variable of its own"
+        if [other.opname for other in body[number : number + 2]] == ["PUSH_EXC_INFO", "POP_TOP"]:
+            return "it catches any exception"  # of attributes, too, that nobody watches for
         if op.opname == "MATCH_CLASS":
             return "it matches a pattern of a class"
         if op.opname == "IMPORT_NAME":

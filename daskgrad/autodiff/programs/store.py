@@ -179,7 +179,7 @@ class Programs:
         if self._is_last(entry):  # and will be recorded; the call may set attributes of arguments
             layout = layout or self.layout_of(fun, call)
         begin = clock.thread_seconds()
-        with self._path_of(entry) as path, self._expecting_names():
+        with self._path_of(fun, entry) as path, self._expecting_names():
             outputs, tape = trace(call, arrays)
         seconds = clock.thread_seconds() - begin
         layout_of = lambda: layout or self.layout_of(fun, call)  # noqa: E731
@@ -254,8 +254,7 @@ class Programs:
             if self.watch is not None and not again and self._above == SMALL:
                 self._above, self._constants = min({0, SMALL} - self._refused), frozenset()
             self._patience = 1 if is_new else min(2 * self._patience, LONGEST)
-            if not self._is_vouched:  # its references may change at each call
-                self._cold = max(self._cold, self._patience - 1)
+            self._cold = max(self._cold, self._patience - 1)  # it may change at each call
             self._start(self.watch_over(fun))
 
     def watch_over(self, fun: Callable, ran: Ran | None = None) -> References:
@@ -355,9 +354,14 @@ class Programs:
         most = MOST_WAYS if entry.served >= self.price else FIRST_WAYS
         return is_time and not entry.refusal and len(entry.ways) < most
 
-    def _path_of(self, entry: Entry | None) -> Path:
-        """A context for a call without a program, which notes its path if that will be judged."""
-        return Path(self.by_path and entry is not None and self._is_last(entry))
+    def _path_of(self, fun: Callable, entry: Entry | None) -> Path:
+        """A context for a call without a program, which notes its path if that will be judged; the
+        function itself is watched if an equal one is."""
+        is_last = entry is not None and self._is_last(entry)
+        path = Path(self.by_path and is_last)
+        if is_last and self.watch is not None and self.watch.of() is not pushed_function(fun):
+            path.watch = self.watch_over(fun)
+        return path
 
     def _judge(self, fun: Callable, entry: Entry, path: Path) -> str | None:
         """Why calls on a new path may differ; if they do not, the watch sees what it refers to."""
@@ -488,6 +492,8 @@ class Programs:
         if is_last and self.by_path and not self._is_known(entry, path):
             if self._judge(fun, entry, path) is not None:
                 self._wait(fun, entry)
+        elif is_last and path.watch is not None and path.watch.has_changed():
+            entry.refusal = "it changes what it refers to"
         elif is_last and not entry.watch.has_changed():
             entry.calls, entry.lengths = 0, set()
             entry.refusal = "another thread makes its program"

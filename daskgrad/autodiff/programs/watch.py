@@ -610,9 +610,8 @@ class References:
             self._follow(getattr(fun, part), fun.__name__, onward(route, fun, "part", part))
         code = read(fun.__code__, self.ran)
         merge(self.read, dict(parts_that_ran(fun.__code__, self.ran)))
-        late = code.others if self._stops else set()  # who vouches for a model may keep things
-        self.names |= code.attributes | code.asked | late
-        self.names |= {f"{ABSENT}{name}" for name in code.asked | late}
+        self.names |= code.attributes | code.asked | code.others
+        self.names |= {f"{ABSENT}{name}" for name in code.asked | code.others}
         self._asked |= code.asked
         self._asks |= bool(code.asked)
         self._set |= code.set

@@ -73,16 +73,16 @@ def test_derivatives_are_those_of_the_value():
 
 
 def test_programs_and_batches_have_the_bits_of_the_model():
-    plain = dg.delayed(dg.laplace(poisson, np.zeros(2)), compile=False)
-    compiled, on_tape = [
-        dg.value_and_grad(total),
-        dg.value_and_grad(lambda p: dg.map_sum(plain, COUNTS, p)),
-    ]
+    marginal = dg.laplace(poisson, np.zeros(2))
+    plain = dg.delayed(marginal, compile=False)
+    compiled = dg.value_and_grad(lambda p: dg.map_sum(marginal, COUNTS, p))
+    on_tape = dg.value_and_grad(lambda p: dg.map_sum(plain, COUNTS, p))
     with dask.config.set(scheduler="sync"):
         for number in range(6):
             p = P + 0.01 * number
             for result, expected in zip(compiled(p), on_tape(p), strict=True):
                 assert_array_equal(result, expected)
+    assert dg.explain(marginal, COUNTS[0], P).startswith("'poisson' is compiled to")
 
 
 def test_a_value_has_the_same_bits_at_each_call_and_on_each_scheduler():
@@ -139,10 +139,33 @@ def test_an_item_without_a_mode_is_named():
         dg.value_and_grad(straight)(P)
 
 
+def test_an_effect_that_does_not_matter_is_told_of():
+    marginal = dg.delayed(dg.laplace(parabola, np.zeros(2)))
+    with pytest.raises(np.linalg.LinAlgError, match=r"'parabola' by its effects .* fewer of them"):
+        dg.value_and_grad(marginal, 1)(COUNTS[0], P)
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.3, 0.7, 3.3])
+def test_effects_that_data_do_not_tell_apart_have_no_mode(slope):
+    def density(b, y, p):
+        return -0.5 * np.sum((y - p[0] - b[0] - slope * b[1]) ** 2)
+
+    with pytest.raises(np.linalg.LinAlgError, match="not negative definite"):
+        dg.value_and_grad(dg.delayed(dg.laplace(density, np.zeros(2))), 1)(COUNTS[0], P)
+
+
+def test_a_density_is_a_number():
+    marginal = dg.delayed(dg.laplace(lambda b, y: -((y - b) ** 2), np.zeros(1)))
+    with pytest.raises(
+        TypeError, match=r"laplace's '<lambda>' must return a number.* float64\[3\]"
+    ):
+        dg.value_and_grad(marginal)(COUNTS[0])
+
+
 def test_a_search_that_does_not_end_at_a_mode_is_an_error(monkeypatch):
     monkeypatch.setattr(laplace, "ROUNDS", 2)
     far = dg.delayed(dg.laplace(FAR["a long way"], np.zeros(1)))
-    with pytest.raises(np.linalg.LinAlgError, match="no mode of '<lambda>' .* in 2 steps"):
+    with pytest.raises(np.linalg.LinAlgError, match=r"no mode of '<lambda>' .* in 2 steps"):
         dg.value_and_grad(far)(P)
 
 
@@ -222,6 +245,36 @@ def test_cbpp_is_as_lme4_has_it():
 
 
 @pytest.mark.optional
+def test_orange_is_as_lme4_has_it():
+    """Growth of trees, an effect on the asymptote of each: the example of lme4's ``nlmer``, whose
+    documentation has 192.05, 727.90 and 348.07, and log likelihood -131.57."""
+    table = frame("datasets", "Orange")
+    items = [
+        (part["age"].to_numpy(float), part["circumference"].to_numpy(float))
+        for _, part in table.groupby("Tree")
+    ]
+
+    def joint(b, item, p):
+        age, size = item
+        asymptote = p["asymptote"] + np.exp(p["log_sd"]) * b[0]
+        mean = asymptote / (1.0 + np.exp((p["middle"] - age) / p["scale"]))
+        misfit = (size - mean) / np.exp(p["log_sigma"])
+        terms = np.sum(misfit**2) + b[0] ** 2 + 2.0 * len(age) * p["log_sigma"]
+        return -0.5 * (terms + (len(age) + 1) * np.log(2.0 * np.pi))
+
+    start = {"asymptote": 200.0, "middle": 725.0, "scale": 350.0, "log_sd": 3.0, "log_sigma": 2.0}
+    scale = {"asymptote": 10.0, "middle": 30.0, "scale": 30.0, "log_sd": 0.3, "log_sigma": 0.1}
+    marginal = dg.laplace(joint, np.zeros(1))
+    flat, *_ = dg.adapters.flat(lambda p: -dg.map_sum(marginal, items, p), start, scale)
+    fit = flat.fit()
+    p = fit.parameters
+    assert_allclose(fit.value, 131.57, atol=0.005)
+    fixed = [p["asymptote"], p["middle"], p["scale"]]
+    assert_allclose(fixed, [192.05, 727.90, 348.07], rtol=1e-4)
+    assert_allclose(np.exp([p["log_sd"], p["log_sigma"]]), [31.646, 7.843], rtol=1e-3)
+
+
+@pytest.mark.optional
 def test_theophylline_is_near_nlme():
     """Concentrations after a dose, effects on absorption and clearance: nlme's example, which makes
     the model linear in the effects instead, so that estimates differ by some per cent."""
@@ -252,3 +305,24 @@ def test_theophylline_is_near_nlme():
     assert_allclose([p["lKe"], p["lKa"], p["lCl"]], [-2.4547, 0.4655, -3.2272], rtol=0.03)
     assert_allclose(np.exp(p["log_sigma"]), 0.709, rtol=0.03)
     assert_allclose(np.exp([p["log_sd_ka"], p["log_sd_cl"]]), [0.644, 0.167], rtol=0.05)
+    near, exact = np.sum([two_integrals(joint, item, p) for item in items], axis=0)
+    assert_allclose(-fit.value, near, atol=1e-4)
+    assert_allclose(-fit.value, exact, atol=0.15)  # -177.741, from 9 nodes on
+
+
+def two_integrals(density, *args, nodes=9):
+    """The logarithm of the integral over two effects, by Laplace's approximation with a Hessian of
+    differences, and by adaptive quadrature of Gauss and Hermite about the mode."""
+    optimize = pytest.importorskip("scipy.optimize")
+    mode = optimize.minimize(lambda b: -density(b, *args), np.zeros(2)).x
+    steps = 1e-4 * np.eye(2)
+    corners = np.array([[(a + b, a - b, b - a, -a - b) for a in steps] for b in steps])
+    heights = np.apply_along_axis(lambda b: density(mode + b, *args), -1, corners)
+    hessian = heights @ [1.0, -1.0, -1.0, 1.0] / 4e-8
+    width = np.linalg.cholesky(np.linalg.inv(-hessian))
+    log_area, top = np.linalg.slogdet(width)[1], density(mode, *args)
+    x, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    points = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
+    heights = np.array([density(mode + width @ b, *args) - top for b in points])
+    terms = np.outer(weights, weights).ravel() * np.exp(heights + 0.5 * np.sum(points**2, axis=1))
+    return top + log_area + np.log(2.0 * np.pi), top + log_area + np.log(np.sum(terms))

@@ -1011,6 +1011,13 @@ def by_any_name(held, is_changed):
         type(held).__getattr__ = lambda self, name: 3.0
 
 
+def catches_all(held):
+    try:
+        return held.scale
+    except:  # noqa: E722
+        return 1.0
+
+
 def of_a_name():
     held = types.SimpleNamespace(name="scale", scale=2.0, shift=3.0)
 
@@ -1094,6 +1101,9 @@ MISSING = {
     "an attribute of the class that may come": Row(may_lack(in_the_class)),
     "a property that may come": Row(may_lack(by_a_property)),
     "any attribute that may come": Row(may_lack(by_any_name)),
+    "an attribute that may come, and any exception is caught": Row(
+        may_lack(in_the_object, catches_all), False
+    ),
     "an attribute of a variable name": Row(of_a_name, False),
     "an attribute that is read elsewhere": Row(reads_from_another),
     "attributes in an expression": Row(

@@ -16,7 +16,7 @@ from hostile_styles import OF_ORDER, STYLES
 from probes import objective_of, whole_programs
 
 import daskgrad as dg
-from daskgrad.autodiff.programs.backend import cautious, vouched
+from daskgrad.autodiff.programs.backend import cautious
 from daskgrad.autodiff.programs.paths import Path
 from daskgrad.autodiff.programs.watch import References
 
@@ -140,17 +140,99 @@ def test_a_method_counts_in_an_object_that_lives_on_and_in_new_ones():
             assert held.steps == number + 1
 
 
-def test_who_vouches_for_a_model_may_have_it_keep_things():
-    held = Item(1.0)
+LAST = None
 
-    def model(x, held=held):
-        held.last = len(x) + 1000 * held.y
-        return np.sum(x) * held.y
 
+def keeps_in_an_attribute(held):
+    def model(x):
+        held.y = len(x)
+        return np.sum(x)
+
+    return model, lambda: held.y
+
+
+def keeps_in_a_global(held):
+    def model(x):
+        global LAST
+        LAST = len(x)
+        return np.sum(x)
+
+    return model, lambda: LAST
+
+
+def keeps_in_a_variable(held):
+    last = None
+
+    def model(x):
+        nonlocal last
+        last = len(x)
+        return np.sum(x)
+
+    return model, lambda: last
+
+
+@pytest.mark.parametrize("kept", [keeps_in_an_attribute, keeps_in_a_global, keeps_in_a_variable])
+def test_what_a_vouched_model_keeps_is_kept_at_each_call(kept):
+    model, last = kept(Item(None))
     gradient = dg.value_and_grad(dg.delayed(model, compile=True))
-    for _ in range(30):
-        gradient(X)
-    assert vouched.prepare(model).programs.has_programs()
+    for n in range(40):
+        size = 2 + n // 3 % 2
+        gradient(np.ones(size))
+        assert last() == size
+
+
+def turns_an_element(held):
+    held.tag = {"on": False}
+
+    def model(x):
+        held.tag["on"] = not held.tag["on"]
+        return np.sum(x) * (2.0 if held.tag["on"] else 1.0)
+
+    return model
+
+
+def turns_by_another_name(held):
+    table = {"on": False}
+
+    def model(x):
+        names = table
+        names["on"] = not names["on"]
+        return np.sum(x) * (2.0 if names["on"] else 1.0)
+
+    return model
+
+
+def turns_an_attribute(held):
+    def model(x):
+        held.is_done = not held.is_done
+        return np.sum(x) * (2.0 if held.is_done else 1.0)
+
+    return model
+
+
+def turns_an_entry_afterwards(held):
+    states = [False]
+
+    def model(x):
+        value = np.sum(x) * (2.0 if states[0] else 1.0)
+        states.append(not states.pop())
+        return value
+
+    return model
+
+
+TURNS = [turns_an_element, turns_by_another_name, turns_an_attribute, turns_an_entry_afterwards]
+
+
+@pytest.mark.parametrize("is_vouched", ["auto", True])
+@pytest.mark.parametrize("in_objective", [False, True])
+@pytest.mark.parametrize("turns", TURNS)
+def test_a_state_that_comes_back_at_every_second_call(turns, in_objective, is_vouched):
+    plain, model = (turns(Item(1.0)) for _ in range(2))
+    fun = dg.delayed(model, compile=is_vouched)
+    gradient = dg.value_and_grad((lambda x: fun(x) + 0.0 * np.sum(x)) if in_objective else fun)
+    for _ in range(40):
+        assert gradient(X)[0] == plain(X)
 
 
 class Item:
