@@ -18,7 +18,7 @@ FLAT = 1e-14  # of the largest eigenvalue: less is rounding
 
 
 def laplace(joint: Callable, effects: Any) -> Callable:
-    """The logarithm of ∫ exp(``joint(b, *args)``) db over the effects b, by Laplace's approximation.
+    """The logarithm of ∫ exp(``joint(b, *args)``) db over effects b, by Laplace's approximation.
 
     ::
 
