@@ -42,9 +42,12 @@ class Fit:
         method: str,
         bounds: Any,
         seconds: float,
-        obstacle: str | None,
+        obstacle: str | None = None,
+        is_constrained: bool = False,
     ):
         self._problem, self._bounds, self._obstacle = problem, bounds, obstacle
+        self._is_constrained = is_constrained
+        self._warnings: list[str] = []
         self.result, self.method, self.seconds = result, method, seconds
         self.names: list[str] = problem.names
         if not result.success:
@@ -72,10 +75,6 @@ class Fit:
         _ = self._computed
         return [*self._warnings]
 
-    @cached_property
-    def _warnings(self) -> list[str]:
-        return []
-
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
         frame, level = sys._getframe(), 1
@@ -89,7 +88,7 @@ class Fit:
         x = self.result.x
         if self._bounds is None:
             return np.zeros(len(x), bool)
-        low, high = [np.broadcast_to(end, x.shape) for end in (self._bounds.lb, self._bounds.ub)]
+        low, high = limits_of(self._bounds, len(x))
         width = np.where(np.isfinite(high - low), high - low, np.maximum(1.0, np.abs(x)))
         return np.minimum(x - low, high - x) <= AT_BOUND * width
 
@@ -127,10 +126,6 @@ class Fit:
             self._warn(message)
         covariance[np.ix_(free, free)] = inner
         return covariance, norm, distance
-
-    @cached_property
-    def _is_constrained(self) -> bool:
-        return "constr_violation" in self.result or self.method in ("SLSQP", "COBYLA", "COBYQA")
 
     covariance = property(lambda self: self._computed[0])
     gradient_norm = property(lambda self: self._computed[1])
@@ -209,10 +204,15 @@ class Fit:
         KeyError
             if no entry has the name.
         ValueError
-            if the entry has no standard error, which is the unit of the steps.
+            if the entry has no standard error, which is the unit of the steps, or the fit has
+            constraints.
         """
         if name not in self.names:
             raise KeyError(f"no parameter is called {name!r}; there are {', '.join(self.names)}")
+        if self._is_constrained:
+            raise ValueError(
+                "a profile has no constraints, which this fit has: write bounds instead"
+            )
         place = self.names.index(name)
         error = self.errors[place] / self._problem.scale[place]
         if not np.isfinite(error):
@@ -228,18 +228,18 @@ class Fit:
 
     def _side(self, place: int, error: float, quantile: float) -> list[tuple[float, float]]:
         """The points of a profile on one side, from the minimum outwards."""
-        problem, x = self._problem, self.result.x
-        bounds = self._bounds
+        problem, x, bounds = self._problem, self.result.x, self._bounds
+        variance, low, high = problem.variance(x), -np.inf, np.inf
+        if bounds is not None:
+            low, high = [ends[place] for ends in limits_of(bounds, len(x))]
         sides: list[tuple[float, float]] = []
         others, step = np.delete(x, place), STEP * error
         for number in range(1, FARTHEST + 1):
             at = x[place] + number * step
-            if bounds is not None:
-                low, high = [np.broadcast_to(end, x.shape)[place] for end in (bounds.lb, bounds.ub)]
-                if not low <= at <= high:
-                    break
+            if not low <= at <= high:
+                break
             others, least = problem.minimised_with(place, at, others, bounds)
-            rise = (least - self.value) / problem.variance(x)
+            rise = (least - self.value) / variance
             if rise < -1e-6 * max(1.0, abs(self.value)):
                 self._warn(f"a lower value, {least:.8g}, was found beside it: it is no minimum")
             sides.append((at, np.sign(error) * np.sqrt(max(2.0 * rise, 0.0))))
@@ -286,7 +286,7 @@ class Minimum:
         self.unravel = raveling.unravel
 
     def run(self, x0: np.ndarray, method: str | None, bounds: Any, **options: Any) -> Fit:
-        optimize = imported("scipy.optimize", "scipy", "the optimisers are SciPy's")
+        optimize = scipys("optimize")
         constraints = [*np.atleast_1d(options.get("constraints", ()))]
         if method is None:
             method = "SLSQP" if constraints else "BFGS" if bounds is None else "L-BFGS-B"
@@ -299,7 +299,8 @@ class Minimum:
         result = optimize.minimize(self._flat, x0, jac=True, **options)
         is_equality = any(map(holds_an_equality, constraints))
         obstacle = "they are not for constraints that are equalities" if is_equality else None
-        return Fit(self, result, method, bounds, clock.seconds() - begin, obstacle)
+        seconds = clock.seconds() - begin
+        return Fit(self, result, method, bounds, seconds, obstacle, bool(constraints))
 
     def least(self, result: Any) -> float:
         return float(result.fun)
@@ -311,8 +312,7 @@ class Minimum:
         return 1.0
 
     def quantile(self, x: np.ndarray, probability: float) -> float:
-        special = imported("scipy.special", "scipy", "quantiles are SciPy's")
-        return float(special.ndtri(probability))
+        return float(scipys("special").ndtri(probability))
 
     def free_covariance(self, x: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, str | None]:
         return self._flat._covariance(x, free)
@@ -321,7 +321,7 @@ class Minimum:
         self, place: int, at: float, others: np.ndarray, bounds: Any
     ) -> tuple[np.ndarray, float]:
         """The other entries, minimised with one held, and the least value."""
-        optimize = imported("scipy.optimize", "scipy", "the optimisers are SciPy's")
+        optimize = scipys("optimize")
 
         def both(inner: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = self._flat(np.insert(inner, place, at))
@@ -338,6 +338,10 @@ class Minimum:
 
 WITH_PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
 WITH_HESSIANS = ("dogleg", "trust-exact")
+
+
+def scipys(module: str) -> Any:
+    return imported(f"scipy.{module}", "scipy", "a fit is SciPy's")
 
 
 def holds_an_equality(constraint: Any) -> bool:
@@ -357,7 +361,7 @@ class LeastSquares:
         self.unravel = raveling.unravel
 
     def run(self, x0: np.ndarray, method: str | None, bounds: Any, **options: Any) -> Fit:
-        optimize = imported("scipy.optimize", "scipy", "the optimisers are SciPy's")
+        optimize = scipys("optimize")
         options = {"method": method or "trf", "jac": self._flat.jacobian, **options}
         limits = {} if bounds is None else {"bounds": bounds}
         begin = clock.seconds()
@@ -377,8 +381,8 @@ class LeastSquares:
         return float(residuals @ residuals) / max(len(residuals) - len(x), 1)
 
     def quantile(self, x: np.ndarray, probability: float) -> float:
-        special = imported("scipy.special", "scipy", "quantiles are SciPy's")
-        return float(special.stdtrit(len(self._flat(x)) - len(x), probability))
+        freedom = len(self._flat(x)) - len(x)
+        return float(scipys("special").stdtrit(freedom, probability))
 
     def free_covariance(self, x: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, str | None]:
         return self._flat._covariance(x, free), None
@@ -386,7 +390,7 @@ class LeastSquares:
     def minimised_with(
         self, place: int, at: float, others: np.ndarray, bounds: Any
     ) -> tuple[np.ndarray, float]:
-        optimize = imported("scipy.optimize", "scipy", "the optimisers are SciPy's")
+        optimize = scipys("optimize")
 
         def residuals(inner: np.ndarray) -> np.ndarray:
             return self._flat(np.insert(inner, place, at))
@@ -413,21 +417,23 @@ def without(bounds: Any, place: int, others: np.ndarray) -> Any:
     """The bounds of the other entries."""
     if bounds is None:
         return None
-    optimize = imported("scipy.optimize", "scipy", "bounds are SciPy's")
-    shape = (len(others) + 1,)
-    ends = [np.delete(np.broadcast_to(end, shape), place) for end in (bounds.lb, bounds.ub)]
-    return optimize.Bounds(*ends)
+    ends = [np.delete(end, place) for end in limits_of(bounds, len(others) + 1)]
+    return scipys("optimize").Bounds(*ends)
+
+
+def limits_of(bounds: Any, count: int) -> list[np.ndarray]:
+    """The lower and the upper bound of each entry."""
+    return [np.broadcast_to(ends, (count,)) for ends in (bounds.lb, bounds.ub)]
 
 
 def as_bounds(bounds: Any) -> Any:
     """SciPy's ``Bounds``, of whatever SciPy takes."""
     if bounds is None or hasattr(bounds, "lb"):
         return bounds
-    optimize = imported("scipy.optimize", "scipy", "bounds are SciPy's")
     pairs = [
         (-np.inf if low is None else low, np.inf if high is None else high) for low, high in bounds
     ]
-    return optimize.Bounds(*np.array(pairs, float).T)
+    return scipys("optimize").Bounds(*np.array(pairs, float).T)
 
 
 def as_vector(x0: Any, raveling: Any, start: np.ndarray) -> np.ndarray:

@@ -168,6 +168,20 @@ def test_a_robust_loss_leaves_no_standard_errors():
     assert np.all(np.isfinite(least_squares().fit(loss="linear").errors))
 
 
+def test_constraints_are_known_however_the_method_is_spelled():
+    flat = minimum()
+    tight = flat.residuals(lambda p: p["w"][1] + 1.0)
+    fit = flat.fit(method="slsqp", constraints=CONSTRAINTS["a dict"](tight))
+    with pytest.warns(UserWarning, match="a constraint is active"):
+        assert np.all(np.isnan(fit.errors))
+    with pytest.raises(ValueError, match="a profile has no constraints"):
+        fit.profile("w[0]")
+    with pytest.warns(UserWarning, match="did not converge"):
+        early = flat.fit(method="trust-constr", options={"maxiter": 1})
+    with pytest.warns(UserWarning, match="standard errors away"):
+        assert np.all(np.isfinite(early.errors))
+
+
 def test_a_profile_of_a_parabola_is_a_straight_line():
     fit = minimum().fit()
     profile = fit.profile("w[1]")
