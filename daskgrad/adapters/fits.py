@@ -209,16 +209,16 @@ class Fit:
         """
         if name not in self.names:
             raise KeyError(f"no parameter is called {name!r}; there are {', '.join(self.names)}")
-        if self._is_constrained:
-            raise ValueError(
-                "a profile has no constraints, which this fit has: write bounds instead"
-            )
         place = self.names.index(name)
         error = self.errors[place] / self._problem.scale[place]
         if not np.isfinite(error):
             raise ValueError(
                 f"{name} has no standard error, which is the unit of the profile's steps: "
                 f"{'; '.join(self.warnings)}"
+            )
+        if self._is_constrained:
+            raise ValueError(
+                "a profile has no constraints, which this fit has: write bounds instead"
             )
         quantile = self._problem.quantile(self.result.x, 0.5 + LEVEL / 2)
         below, above = [self._side(place, side * error, quantile) for side in (-1.0, 1.0)]

@@ -174,8 +174,9 @@ def test_constraints_are_known_however_the_method_is_spelled():
     fit = flat.fit(method="slsqp", constraints=CONSTRAINTS["a dict"](tight))
     with pytest.warns(UserWarning, match="a constraint is active"):
         assert np.all(np.isnan(fit.errors))
+    loose = flat.residuals(lambda p: p["w"][0] + 5.0)
     with pytest.raises(ValueError, match="a profile has no constraints"):
-        fit.profile("w[0]")
+        flat.fit(constraints=CONSTRAINTS["a dict"](loose)).profile("w[0]")
     with pytest.warns(UserWarning, match="did not converge"):
         early = flat.fit(method="trust-constr", options={"maxiter": 1})
     with pytest.warns(UserWarning, match="standard errors away"):
