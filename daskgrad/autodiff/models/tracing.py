@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgrad.autodiff.libraries import registry
-from daskgrad.autodiff.libraries.registry import NATIVE
 from daskgrad.autodiff.models.captured import (
     Gradient,
     Pullback,
@@ -186,7 +185,8 @@ class Tracer:
         trace, backend = recorder.get(), self._model.backend
         # another backend than autograd's traces its own calls; machine code is not on tapes
         is_recorded = backend == "autograd" or registry.is_compiled(backend)
-        if trace is None or not is_recorded or (backend == NATIVE and trace is reverse.trace):
+        is_recorded &= not (backend == registry.NATIVE and trace is reverse.trace)
+        if trace is None or not is_recorded:
             trace = self._backend.trace
         leaves, tape = run_as_model(trace, call, self._arrays)
         self._seconds = clock.seconds() - start

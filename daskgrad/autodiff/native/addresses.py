@@ -1,15 +1,15 @@
-"""Addresses of functions of SciPy's: of LAPACK, and special functions of numbers."""
+"""Addresses of LAPACK's functions."""
 
 import ctypes
 import functools
-import importlib
+
+from scipy.linalg import cython_lapack
 
 
 @functools.cache
-def address_of(library: str, name: str) -> int:
-    """The address of a function that SciPy offers to others' compiled code."""
-    modules = {"lapack": "scipy.linalg.cython_lapack", "special": "scipy.special.cython_special"}
-    capsule = importlib.import_module(modules[library]).__pyx_capi__[name]
+def address_of(name: str) -> int:
+    """The address of a function, which SciPy offers to others' compiled code."""
+    capsule = cython_lapack.__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = (
         ctypes.c_char_p,

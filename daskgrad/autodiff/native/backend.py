@@ -18,17 +18,14 @@ from daskgrad.autodiff.native.code import MachineCode, Shared, Stacked, Unwritab
 from daskgrad.autodiff.programs.backend import CompiledBackend
 from daskgrad.autodiff.programs.batches import Parted
 from daskgrad.autodiff.programs.calls import CallList, cut, value_of
-from daskgrad.autodiff.programs.program import (
-    written,
-)
+from daskgrad.autodiff.programs.program import written
 from daskgrad.autodiff.programs.rewrites import needed
 from daskgrad.autodiff.programs.signatures import Signature, inputs_of, signature_of
-from daskgrad.autodiff.programs.store import SELDOM, Entry, Programs, name_of
+from daskgrad.autodiff.programs.store import Entry, Programs
 from daskgrad.autodiff.programs.ways import BatchProgram, Way, are_like, recorded_way
 from daskgrad.autodiff.rules.declaration import Diverged
 from daskgrad.autodiff.tape.reverse import trace
 from daskgrad.autodiff.tape.traced_call import FlatArguments, TracedCall
-from daskgrad.autodiff.values.descriptions import NondeterministicModelError
 from daskgrad.autodiff.values.trees import LEAF
 
 TOLERANCE = 1e-12  # of the largest entry
@@ -245,16 +242,17 @@ class NativePrograms(Programs):
             others = [results_of(way.program, x) for x in moved(inputs)]
             others = [x for x in others if len(x) >= len(results)]
             is_near = all([near(*row) for row in zip(results, expected, *others, strict=False)])
-        self._next = self.calls + min(self.calls, SELDOM)
-        if not is_near:
-            raise NondeterministicModelError(
-                f"the machine code of {name_of(fun)!r} and the model itself returned values or "
-                f"gradients for the same arguments that differ by more than {TOLERANCE:g} of the "
-                f"largest entry, and by more than they do if the arguments change by so much, at "
-                f"call {self.calls} of its programs; results since the last comparison may be "
-                f"wrong. If the model is a function of its arguments alone, this is a fault of "
-                f"daskgrad: say dg.delayed(model, compile=True)"
-            )
+        self._compared(fun, is_near)
+
+    def _difference(self, name: str) -> str:
+        return (
+            f"the machine code of {name!r} and the model itself returned values or "
+            f"gradients for the same arguments that differ by more than {TOLERANCE:g} of the "
+            f"largest entry, and by more than they do if the arguments change by so much, at "
+            f"call {self.calls} of its programs; results since the last comparison may be "
+            f"wrong. If the model is a function of its arguments alone, this is a fault of "
+            f"daskgrad: say dg.delayed(model, compile=True)"
+        )
 
 
 def by_ways(ways: Sequence[Way], inputs: Sequence[Any]) -> tuple[Way, list[Any], tuple] | None:

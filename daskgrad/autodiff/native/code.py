@@ -555,8 +555,8 @@ def require(kind: Kind, shape: tuple[int, ...], n: int) -> None:
 def address(thing: Any) -> int:
     if isinstance(thing, np.ndarray):
         return place_of(thing)
-    if isinstance(thing, tuple):
-        return address_of(*thing)
+    if isinstance(thing, str):
+        return address_of(thing)
     return ctypes.cast(thing, ctypes.c_void_p).value or 0
 
 

@@ -9,6 +9,7 @@ from autograd.numpy import numpy_wrapper
 
 from daskgrad.autodiff.native.writer import (
     ENTRIES,
+    FAILED,
     OF_FIRST,
     EntryForm,
     TextWriter,
@@ -186,7 +187,7 @@ def density(w, x, loc, scale):
     gap = w.put(f"fdiv double {w.put(f'fsub double {x}, {loc}')}, {scale}")
     half = w.put(f"fmul double {w.put(f'fmul double {gap}, {gap}')}, -0.5")
     rest = w.put(f"fsub double {half}, {number(np.log(np.sqrt(2.0 * np.pi)))}")
-    w.mark(2, w.put(f"fcmp ule double {scale}, 0.0"))
+    w.mark(FAILED, w.put(f"fcmp ule double {scale}, 0.0"))
     return w.put(f"fsub double {rest}, {w.call('log', scale)}")
 
 

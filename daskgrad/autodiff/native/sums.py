@@ -6,6 +6,13 @@ from collections.abc import Callable
 from daskgrad.autodiff.native.writer import FAILED, TextWriter
 
 LANES = "<4 x double>"
+KEEP = """  %mark = select i1 %is, i64 FAILED, i64 0
+  %old = load i64, ptr %marks
+  %new = or i64 %old, %mark
+  store i64 %new, ptr %marks
+  ret void
+}
+"""
 X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
@@ -15,13 +22,7 @@ define internal void @keep_flags(ptr %marks) noinline {
   %state = load i32, ptr %at
   %raised = and i32 %state, 13
   %is = icmp ne i32 %raised, 0
-  %mark = select i1 %is, i64 FAILED, i64 0
-  %old = load i64, ptr %marks
-  %new = or i64 %old, %mark
-  store i64 %new, ptr %marks
-  ret void
-}
-define internal void @clear_flags() noinline {
+KEEPdefine internal void @clear_flags() noinline {
   %at = alloca i32
   call void @llvm.x86.sse.stmxcsr(ptr %at)
   %state = load i32, ptr %at
@@ -37,13 +38,7 @@ declare i32 @feclearexcept(i32)
 define internal void @keep_flags(ptr %marks) noinline {
   %raised = call i32 @fetestexcept(i32 7)
   %is = icmp ne i32 %raised, 0
-  %mark = select i1 %is, i64 FAILED, i64 0
-  %old = load i64, ptr %marks
-  %new = or i64 %old, %mark
-  store i64 %new, ptr %marks
-  ret void
-}
-define internal void @clear_flags() noinline {
+KEEPdefine internal void @clear_flags() noinline {
   %done = call i32 @feclearexcept(i32 31)
   ret void
 }
@@ -51,7 +46,7 @@ define internal void @clear_flags() noinline {
 
 
 def flags(is_x86: bool) -> str:
-    return (X86 if is_x86 else OTHERS).replace("FAILED", str(FAILED))
+    return (X86 if is_x86 else OTHERS).replace("KEEP", KEEP).replace("FAILED", str(FAILED))
 
 
 def lanes(w: TextWriter, at: str, step: str, is_one: bool) -> str:

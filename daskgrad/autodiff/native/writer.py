@@ -524,7 +524,7 @@ class TextWriter:
         """Calls a function of LAPACK, whose last argument, which tells of failure, is added."""
         info = self.whole(0)
         with self.foreign():
-            address = self.from_table(("lapack", name), ("lapack", name))
+            address = self.from_table(name, name)
             self.do(f"call void {address}({', '.join([f'ptr {x}' for x in (*args, info)])})")
         self.mark(FAILED, self.put(f"icmp ne i32 {self.put(f'load i32, ptr {info}')}, 0"))
 

@@ -64,7 +64,7 @@ SELDOM = 1000  # calls between two comparisons in the end
 MOST_SIGNATURES = 1024  # of one model: items may be of many sizes
 FIRST_WAYS = 8  # through one model, for one signature; the latest of more must have served
 MOST_WAYS = 1024  # items of a sum may take a way each
-MOST_TRIED = 128  # programs for one call: they take as long as the tape
+MOST_TRIES = 128  # programs for one call: they take as long as the tape
 FEW_WAYS = 2  # seen by the lengths of their tapes: other calls of an objective's first evaluation
 MOST_HELD = 2**28  # bytes of a tape: a recording holds all that it and its pullback compute
 MOST_BYTES = 2**24  # of arrays that the programs of one model copied
@@ -423,7 +423,7 @@ class Programs:
         self.calls += 1
         ways = entry.ways
         first = max(-hint, 0)
-        numbers: Iterable[int] = range(first, min(len(ways), first + MOST_TRIED))
+        numbers: Iterable[int] = range(first, min(len(ways), first + MOST_TRIES))
         for number in itertools.chain([hint], numbers) if 0 < hint < len(ways) else numbers:
             way = ways[number]
             try:
@@ -460,13 +460,17 @@ class Programs:
         """Decides when a call is compared next, unless this comparison failed."""
         self._next = self.calls + min(self.calls, SELDOM)
         if not is_same:
-            raise NondeterministicModelError(
-                f"the compiled program of {name_of(fun)!r} and the model itself returned different "
-                f"values or gradients for the same arguments, at call {self.calls} of its "
-                f"programs; results since the last comparison may be wrong. The model refers to "
-                f"something that changes and is not an argument, or draws random numbers: pass "
-                f"that as an argument, or say dg.delayed(model, compile=False)"
-            )
+            raise NondeterministicModelError(self._difference(name_of(fun)))
+
+    def _difference(self, name: str) -> str:
+        """The error of a comparison that failed."""
+        return (
+            f"the compiled program of {name!r} and the model itself returned different "
+            f"values or gradients for the same arguments, at call {self.calls} of its "
+            f"programs; results since the last comparison may be wrong. The model refers to "
+            f"something that changes and is not an argument, or draws random numbers: pass "
+            f"that as an argument, or say dg.delayed(model, compile=False)"
+        )
 
     # ------------------------------------------------------------------------------ new programs
 
