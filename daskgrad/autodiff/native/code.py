@@ -119,10 +119,10 @@ def compiled(calls: CallList, varying: Sequence[int] = ()) -> "MachineCode":
     return code
 
 
-class Text(NamedTuple):
-    """A module's text, its table, and its layout."""
+class Layout(NamedTuple):
+    """The ``table`` that code gets, its inputs and outputs, and the bytes of its scratch, the last
+    ones for each of a length. ``is_exact``: each number is rounded as on the tape."""
 
-    lines: str
     table: Sequence[Any]
     inputs: Sequence[Kind]
     outputs: Sequence[Kind | None]
@@ -130,12 +130,20 @@ class Text(NamedTuple):
     scratch: tuple[int, int]
     callbacks: Sequence[str]
     is_exact: bool
+
+
+class Text(NamedTuple):
+    """A module's text, its layout, and the length that stands for any length."""
+
+    lines: str
+    layout: Layout
     length: int | None
 
     def digest(self) -> str:
-        parts = [f"{CPU} {llvmlite.__version__} {self.inputs} {self.outputs}".encode()]
+        layout = self.layout
+        parts = [f"{CPU} {llvmlite.__version__} {layout.inputs} {layout.outputs}".encode()]
         parts.append(self.lines.encode())
-        for thing in self.table:
+        for thing in layout.table:
             is_array = isinstance(thing, np.ndarray)
             if isinstance(thing, Callback):  # which names functions by identity
                 parts.append(repr((id(thing), next(_unique))).encode())
@@ -145,19 +153,7 @@ class Text(NamedTuple):
 
     def compiled(self, key: str, begin: float) -> "MachineCode":
         content = object_of(self.lines)
-        seconds = clock.processor_seconds() - begin
-        return MachineCode(
-            key,
-            content,
-            self.table,
-            self.inputs,
-            self.outputs,
-            self.varying,
-            self.scratch,
-            self.callbacks,
-            self.is_exact,
-            seconds,
-        )
+        return MachineCode(key, content, self.layout, clock.processor_seconds() - begin)
 
 
 _made: dict[str, "MachineCode"] = {}
@@ -198,18 +194,16 @@ def text_of(calls: CallList, varying: Sequence[int], symbol: int | None) -> Text
     lines = [*item_of(w, names, places), *block_of(w, names, places, inputs, outputs)]
     lines += [f"declare {text}" for text in sorted(w.declared)]
     module = "\n".join([*lines, flags(IS_X86), HELPERS])
-    scratch = w.scratch, w.dynamic
-    return Text(
-        module,
+    layout = Layout(
         w.table,
         inputs,
         outputs,
         frozenset(varying if symbol else ()),
-        scratch,
+        (w.scratch, w.dynamic),
         w.callbacks,
         w.is_exact and not w.callbacks,
-        symbol,
     )
+    return Text(module, layout, symbol)
 
 
 def item_of(w: TextWriter, names: Sequence[str], places: Sequence[int]) -> list[str]:
@@ -315,19 +309,12 @@ _loaded: dict[str, tuple] = {}
 
 @dataclass(eq=False)
 class MachineCode:
-    """The machine code of lists that have one text; ``callbacks`` are names of calls that go back
-    to NumPy, ``seconds`` the processor time of writing and compiling, ``lengths`` those that it
-    serves. ``has_tape_bits``: each number is rounded as on the tape."""
+    """The machine code of lists that have one text. ``seconds``: the processor time of writing and
+    compiling; ``lengths``: those that it serves."""
 
     key: str
     content: bytes
-    table: Sequence[Any]
-    inputs: Sequence[Kind]
-    outputs: Sequence[Kind | None]
-    varying: frozenset[int]
-    scratch: tuple[int, int]
-    callbacks: Sequence[str]
-    has_tape_bits: bool
+    layout: Layout
     seconds: float
     lengths: set[int | None] = field(default_factory=set)
 
@@ -335,40 +322,43 @@ class MachineCode:
         make = functools.partial(loaded, self.key, self.content)
         self._engine, self._function = kept_or_made(_loaded, self.key, make, MOST_LOADED)
         self._held = [
-            back_to_numpy(thing) if isinstance(thing, Callback) else thing for thing in self.table
+            back_to_numpy(thing) if isinstance(thing, Callback) else thing
+            for thing in self.layout.table
         ]
         self._table = np.array([*map(address, self._held), 0], np.int64)
-        self._zeros = np.zeros(len(self.inputs) + 1, np.int64)  # steps of inputs, and a length
+        self._zeros = np.zeros(
+            len(self.layout.inputs) + 1, np.int64
+        )  # steps of inputs, and a length
         self._free: deque[np.ndarray] = deque()  # scratch of calls that have ended
 
     def __reduce__(self) -> tuple:
-        parts = (
-            self.key,
-            self.content,
-            self.table,
-            self.inputs,
-            self.outputs,
-            self.varying,
-            self.scratch,
-            self.callbacks,
-            self.has_tape_bits,
-            self.seconds,
-        )
+        parts = self.key, self.content, self.layout, self.seconds
         return arrived, (CPU, llvmlite.__version__, parts, self.lengths)
+
+    @property
+    def has_tape_bits(self) -> bool:
+        return self.layout.is_exact
+
+    @property
+    def callbacks(self) -> Sequence[str]:
+        """The names of calls that go back to NumPy."""
+        return self.layout.callbacks
 
     def one(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for one item, as the list's values are."""
         held = []
-        for x, kind in zip(inputs, self.inputs, strict=True):
+        for x, kind in zip(inputs, self.layout.inputs, strict=True):
             array = as_input(x, DTYPES[kind.type])
             if array.shape != kind.shape:  # of any length, or an error
                 rows = self.block(1, [Shared(part) for part in inputs])
-                pairs = zip(rows, self.outputs, strict=True)
+                pairs = zip(rows, self.layout.outputs, strict=True)
                 return self._as_values(
                     [x if k is None or None in k.shape else x[0] for x, k in pairs]
                 )
             held.append(array)
-        results = [None if k is None else np.empty(k.shape, DTYPES[k.type]) for k in self.outputs]
+        results = [
+            None if k is None else np.empty(k.shape, DTYPES[k.type]) for k in self.layout.outputs
+        ]
         outs = [place_of(x) for x in results if x is not None]
         words = np.array([*map(place_of, held), *outs, 0], np.int64)  # the last one has the marks
         begin, zeros = place_of(words), place_of(self._zeros)
@@ -392,7 +382,7 @@ class MachineCode:
     def _as_values(self, results: Sequence[Any]) -> list[Any]:
         return [
             None if kind is None else as_python(kind, x)
-            for kind, x in zip(self.outputs, results, strict=True)
+            for kind, x in zip(self.layout.outputs, results, strict=True)
         ]
 
     def block(
@@ -412,7 +402,7 @@ class MachineCode:
                 place_of(reading.steps),
                 place_of(outs),
                 scratch,
-                scratch + self.scratch[0],
+                scratch + self.layout.scratch[0],
                 place_of(marks),
                 place_of(reading.lengths),
                 place_of(self._table),
@@ -428,7 +418,7 @@ class MachineCode:
 
     def _results(self, count: int, lengths: np.ndarray, outputs: Any) -> list[Any]:
         results: list[Any] = []
-        for n, kind in enumerate(self.outputs):
+        for n, kind in enumerate(self.layout.outputs):
             if kind is None:
                 results.append(None)
                 continue
@@ -443,7 +433,7 @@ class MachineCode:
 
     def _scratch(self, length: int) -> tuple[np.ndarray, int]:
         """Memory that no other call has meanwhile, and the address of its use."""
-        fixed, dynamic = self.scratch
+        fixed, dynamic = self.layout.scratch
         size = fixed + dynamic * length + 128
         try:
             memory = self._free.pop()
@@ -484,7 +474,7 @@ class Reading:
         self._is_set = False
         self.addresses = np.zeros(len(columns) + 1, np.int64)
         self.steps = np.zeros(len(columns) + 1, np.int64)
-        for n, (column, kind) in enumerate(zip(columns, code.inputs, strict=True)):
+        for n, (column, kind) in enumerate(zip(columns, code.layout.inputs, strict=True)):
             if isinstance(column, Separate):
                 self._read_items(n, column.arrays, kind)
                 continue
@@ -499,7 +489,7 @@ class Reading:
             self.held.append(x)
             self.addresses[n] = place_of(x)
             self.steps[n] = x.strides[0] if is_rows and count > 1 else 0
-        unknown = {*self.lengths.tolist()} - code.lengths if code.varying else set()
+        unknown = {*self.lengths.tolist()} - code.lengths if code.layout.varying else set()
         if unknown:
             raise ValueError(f"no list of the lengths {sorted(unknown)} had this machine code")
 
